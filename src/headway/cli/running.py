@@ -22,6 +22,7 @@ from headway.report.text.logs import event_words
 from headway.report.text.words import one_line
 from headway.run.driver import Driver, Launch
 from headway.run.launch import launch
+from headway.run.limit_log import log_limits
 
 if TYPE_CHECKING:
     from headway.gateway.tasks import TaskGateway
@@ -83,9 +84,8 @@ def conduct(
 ) -> int:
     """Perform a run in view of its user; its exit code.
 
-    `adds` gives what else a program is told, and an exit code for a run that has none of its own;
-    `last` shows what comes before the words of its end.
-    """
+    `adds` gives what else a program is told, and the exit code of a run that has none; `last` shows
+    what comes before the words of its end."""
     from headway.report.text.live import own_lanes
 
     watcher: Watcher | None = None
@@ -101,9 +101,11 @@ def conduct(
                 watcher.close()  # The error says why the run ends, and is printed at its end.
             raise
 
-    def began(_: Driver) -> None:
+    def began(driver: Driver) -> None:
         nonlocal watcher
         watcher = _watcher(journal, show, lanes)
+        if run.sees_calls:
+            log_limits(driver, lanes)
 
     async def perform() -> Driver:
         return await launch(replace(run, watch=watch, heeds_signals=True), journal, began)

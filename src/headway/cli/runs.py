@@ -31,6 +31,9 @@ REPORT: Final = """\
 examples:
   headway report                    the last run
   headway report 20261116-0423      by the beginning of its id
+  headway report -o run.html        as a page, in one file, to look at and to send
+  headway report A B -o both.html   two runs or more on one axis
+  headway report -o run.html --no-content   without prompts, results and outputs
 
 Works while a run goes on; exits with 0. docs/runs.md explains the causes.
 """
@@ -132,15 +135,29 @@ def _status(parsed: argparse.Namespace) -> int:
 
 
 def report(parser: argparse.ArgumentParser) -> Body:
-    _add_run(parser, REPORT)
+    parser.epilog = REPORT
+    add = parser.add_argument
+    add("names", metavar="RUN", nargs="*", default=["last"], help="default: the last")
+    add("-o", dest="output", metavar="FILE", help="write a page instead: one file for a browser")
+    add("--no-content", action="store_true",
+        help="leave prompts, results and outputs out of the page")  # fmt: skip
     add_json(parser)
     return _report
 
 
 def _report(parsed: argparse.Namespace) -> int:
+    if parsed.output:
+        from headway.report.page.document import write_report
+
+        size = write_report(parsed.names, parsed.output, has_content=not parsed.no_content)
+        print(f"{parsed.output}: {size / 1e6:.1f} MB; open it in a browser", file=sys.stderr)
+        return 0
+    if len(parsed.names) > 1 or parsed.no_content:
+        what = "several runs are" if len(parsed.names) > 1 else "--no-content is"
+        raise UsageError(f"{what} for a page", hint="headway report A B -o both.html")
     from headway.report.text.report import as_json, report_lines, report_of
 
-    with opened(parsed.name) as (_, reader):
+    with opened(parsed.names[0]) as (_, reader):
         run = report_of(reader)
         return show(
             parsed, lambda: as_json(run),

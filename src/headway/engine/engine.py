@@ -33,7 +33,14 @@ from msgspec import Struct
 
 from headway.base.values import Fault, FaultKind
 from headway.engine import events as ev
-from headway.engine.record import EffectDone, EffectIntended, Fact, MoneyReserved, ReplyKept
+from headway.engine.record import (
+    EffectDone,
+    EffectIntended,
+    Fact,
+    LimitsSeen,
+    MoneyReserved,
+    ReplyKept,
+)
 from headway.engine.state import ReadyQueue, Rules, Sequencer, State
 from headway.errors import InternalError
 from headway.plans.graph import Graph, blocks_in
@@ -476,7 +483,7 @@ def replayed(graph: Graph, rules: Rules, facts: Iterable[Fact]) -> State:
         apply(state, expansion)
     restore(state, finished, attempts)
     for fact in last:
-        if isinstance(fact, MoneyReserved | ReplyKept | EffectIntended | EffectDone):
+        if isinstance(fact, MoneyReserved | ReplyKept | EffectIntended | EffectDone | LimitsSeen):
             continue
         if isinstance(fact, ev.GroupExpanded) and fact.group in grown:
             continue

@@ -86,7 +86,25 @@ class EffectDone(Struct, frozen=True, omit_defaults=True):
     receipt: bytes = b""
 
 
-Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone
+class LimitUse(Struct, frozen=True, omit_defaults=True):
+    """How much of a limit, or of a usage window, was used by all."""
+
+    account: str
+    name: str
+    used: float
+    allowed: float
+    resets_s: float = 0.0
+    """Of a usage window: when it resets, by the clock."""
+
+
+class LimitsSeen(Struct, frozen=True, omit_defaults=True):
+    """What the accounts of the run stood at; the engine need not know."""
+
+    at_s: float
+    limits: tuple[LimitUse, ...]
+
+
+Fact = Event | MoneyReserved | ReplyKept | EffectIntended | EffectDone | LimitsSeen
 AttemptEnd = TaskFinished | TaskProposed | TaskStale | TaskDelayed | TaskFailed
 
 

@@ -15,7 +15,7 @@ Laws:
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Final, Literal, NamedTuple
 
@@ -46,7 +46,14 @@ from headway.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.engine.record import EffectDone, EffectIntended, Fact, MoneyReserved, TaskState
+from headway.engine.record import (
+    EffectDone,
+    EffectIntended,
+    Fact,
+    LimitsSeen,
+    MoneyReserved,
+    TaskState,
+)
 
 # The state of a run, by its facts and by whether a process performs it.
 
@@ -238,6 +245,20 @@ class AttemptUsage(Struct):
             self.cache = cache + ending.cache if times > 0 else cache.minus(ending.cache)
 
 
+def usage_by(groups: Iterable[GroupHistory], name_of: Mapping[str, str]) -> dict[str, AttemptUsage]:
+    """What the tasks took by another name of their groups, that of their model for instance."""
+    found: dict[str, AttemptUsage] = {}
+    for group in groups:
+        taken, sums = group.taken, found.setdefault(name_of.get(group.name, ""), AttemptUsage())
+        sums.calls += taken.calls
+        sums.input_tokens += taken.input_tokens
+        sums.output_tokens += taken.output_tokens
+        sums.microusd += taken.microusd
+        sums.unpriced += taken.unpriced
+        sums.cache += taken.cache
+    return found
+
+
 class GroupHistory(Struct):
     """The tasks of one group, as far as something has happened to them."""
 
@@ -351,6 +372,11 @@ class TaskHistory(Struct):
         return sum(one.to_s - one.from_s for one in self.pieces if one.kind == "service")
 
     @property
+    def waited_s(self) -> float:
+        """How long it waited for permits, and to be tried again after refusals."""
+        return sum(one.to_s - one.from_s for one in self.pieces if one.kind in ("quota", "refused"))
+
+    @property
     def last_service(self) -> Piece:
         """When it was last worked on; of a task that took no time, its end."""
         ended_s = self.ended_s or 0.0
@@ -433,6 +459,10 @@ class RunHistory:
         self.lost = AttemptUsage()
         """By attempts that gave nothing."""
         self.refusals: Counter[str] = Counter()
+        self.refused_at: list[tuple[float, str]] = []
+        """When the provider refused, and why: as many as `refusals` counts."""
+        self.limits: dict[tuple[str, str], list[tuple[float, float, float, float]]] = {}
+        """By account and limit: a time, what was used, what is allowed, when a window resets."""
         self.stuck: set[bytes] = set()
         """Tasks that failed because they did nothing for too long."""
         self.retries = self.stale = 0
@@ -546,6 +576,11 @@ class RunHistory:
         self.standing = stand(self.standing, event)
         if isinstance(event, GroupExpanded):
             self.expanded[event.group] = event.count
+        elif isinstance(event, LimitsSeen):
+            for one in event.limits:
+                seen = self.limits.setdefault((one.account, steady_name(one.name)), [])
+                resets_s = one.resets_s and now_s + one.resets_s - event.at_s
+                seen.append((now_s, one.used, one.allowed, resets_s))
         elif isinstance(event, RunHeld):
             self._release(now_s)
             self.holds.append((now_s, inf))
@@ -631,8 +666,12 @@ class RunHistory:
             if event.refused:
                 # What it took to be turned away was no work.
                 task.relabel("service", "refused", len(task.pieces) - 1)
-                self.refusals[event.refused] += 1
+                self._refuse(event.refused, now_s)
         task.has_asked = True
+
+    def _refuse(self, why: str, now_s: float) -> None:
+        self.refusals[why] += 1
+        self.refused_at.append((now_s, why))
 
     def _count_busy(self, task: TaskHistory, now_s: float) -> None:
         if task.is_sent:
@@ -674,7 +713,7 @@ class RunHistory:
         fault, is_sent = event.fault, event.ending.calls > 0
         is_turned_away = fault.kind in TURNED_AWAY
         if is_turned_away and is_sent:
-            self.refusals[f"{fault.kind}: {fault.resource or ''}".removesuffix(": ")] += 1
+            self._refuse(f"{fault.kind}: {fault.resource or ''}".removesuffix(": "), now_s)
         if isinstance(event, TaskDelayed):
             # What was put back before it was sent, for an empty window say, is as it was before.
             is_put_back = is_turned_away and not is_sent

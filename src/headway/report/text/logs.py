@@ -119,6 +119,7 @@ RUN_WORDS: Final[dict[str, Callable[[Any], str]]] = {
     "RunContinued": lambda _: "goes on",
     "RunStopping": lambda one: f"stops{' now' if one.is_now else ''}: {_shortened(one.reason)}",
     "RunFinished": _over,
+    "LimitsSeen": lambda one: f"looked at {count(len(one.limits), 'limit')}",
 }
 
 

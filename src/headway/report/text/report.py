@@ -373,33 +373,49 @@ def _twice_words(run: RunReport) -> str:
 # The report as lines and as JSON.
 
 
+def facts(run: RunReport) -> dict[str, list[str]]:
+    """What there is to say of a run, by its subject; of some there is nothing."""
+    refused, cache = _refusal_words(run), run.history.taken.cache
+    return {
+        "took": [_took_words(run)],
+        "foreseen": _foreseen_lines(run),
+        "width": [width_words(run)],
+        "path": [path_words(run)],
+        "refused": [refused] if refused else [],
+        "cache": [_cache_words(cache)] if cache.read or cache.written else [],
+        "twice": [_twice_words(run)],
+        "slowest": [_slow_words(run, slow) for slow in run.slow],
+        "advice": [advice(run)],
+    }
+
+
 def report_lines(run: RunReport, width: int) -> Iterator[Text]:
-    def folded(label: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
+    def folded(label: str, style: str = "") -> Iterator[Text]:
         cells = max(CELLS_MIN, width - LABEL_CELLS - 2)
-        parts = (part for line in lines for part in wrap(line, cells, subsequent_indent="  "))
+        parts = (part for line in said[label] for part in wrap(line, cells, subsequent_indent="  "))
         return block(label, parts, style)
 
-    verdict = run.run.verdict
+    verdict, said = run.run.verdict, facts(run)
     yield title_line(run.run.header, width)
     state = f"{verdict.state}, so far" if verdict.is_live else str(verdict.state)
     styled = (state, STYLES.get(verdict.state, ""))
     yield labelled("state", Text.assemble(styled, f": {count_words(run.run)}"))
-    yield from folded("took", [_took_words(run)])
-    yield from folded("foreseen", _foreseen_lines(run))
-    yield from folded("width", [width_words(run)])
-    yield from folded("path", [path_words(run)])
+    for label in ("took", "foreseen", "width", "path"):
+        yield from folded(label)
     if run.spent.shares:
         yield Text()
         yield from _where(run)
         yield Text()
-    yield from folded("refused", [_refusal_words(run)])
-    cache = run.history.taken.cache
-    yield from folded("cache", [_cache_words(cache)] if cache.read or cache.written else [])
-    yield from folded("twice", [_twice_words(run)])
+    for label in ("refused", "cache", "twice"):
+        yield from folded(label)
     yield from block("groups", _group_lines(run))
-    yield from folded("slowest", [_slow_words(run, slow) for slow in run.slow])
+    yield from folded("slowest")
     yield Text()
-    yield from folded("advice", [advice(run)], "bold")
+    yield from folded("advice", "bold")
+
+
+def cause_words(one: use.CauseShare) -> str:
+    return f"waited for {limit_words(one.what)}" if one.cause == "quota" else CAUSES[one.cause]
 
 
 def _where(run: RunReport) -> Iterator[Text]:
@@ -413,9 +429,7 @@ def _where(run: RunReport) -> Iterator[Text]:
     rows = [("where the time went", "of the run", "", "of the tasks", "")]
     for one in large:
         times = _pair(one.wall_s, spent.wall_s) + _pair(one.task_s, spent.task_s)
-        is_limit = one.cause == "quota"
-        cause = f"waited for {limit_words(one.what)}" if is_limit else CAUSES[one.cause]
-        rows.append((f"  {cause}", *times))
+        rows.append((f"  {cause_words(one)}", *times))
     wall_s = spent.wall_s - sum(one.wall_s for one in large)
     task_s = spent.task_s - sum(one.task_s for one in large)
     if len(large) < len(spent.shares):

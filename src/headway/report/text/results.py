@@ -12,8 +12,9 @@ import csv
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO
 
 from headway.engine.record import TaskRow
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from headway.agents.programs import AgentUsage
+    from headway.plans.expand import GroupPlan
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -108,6 +110,11 @@ def final_groups(run: RunView) -> list[str] | None:
 
 def prompt_of(reader: JournalReader, name: str) -> str:
     """A task's prompt with the values and results that the journal has for it."""
+    return prompts_of(reader)(name)
+
+
+def prompts_of(reader: JournalReader) -> Callable[[str], str]:
+    """Gives the prompt of a task, by its name."""
     from headway.run.filling import filled, given_text
     from headway.run.plan_run import PlanSource
     from headway.run.resume import plans_of
@@ -123,11 +130,8 @@ def prompt_of(reader: JournalReader, name: str) -> str:
         if isinstance(group.task.work, Prompt)
         for member in range(group.known.count)
     }
-    if name not in prompts:
-        raise BadValueError(f"no task `{name}` has a prompt", hint=did_you_mean(name, prompts))
-    group, member, work = prompts[name]
 
-    def result(task: str) -> str:
+    def result(group: GroupPlan, member: int, task: str) -> str:
         needed = next(one for one in groups if one.name == task)
         is_own = any(edge.group == needed.index and edge.memberwise for edge in group.edges)
         keys, given = plans.keys[needed.index], list[Needed]()
@@ -139,9 +143,16 @@ def prompt_of(reader: JournalReader, name: str) -> str:
             given.append(Needed(task, one, needed.label(one), body))
         return given_text(given, member)
 
-    source = plans.expanded.sources.files.get(work.file, "") if work.file else work.text
-    state = "{{{{ state{} }}}}".format  # What it saw of the shared state is not kept as text.
-    return filled(group, source, group.known.member(member), result, state)
+    def prompt(name: str) -> str:
+        if name not in prompts:
+            raise BadValueError(f"no task `{name}` has a prompt", hint=did_you_mean(name, prompts))
+        group, member, work = prompts[name]
+        source = plans.expanded.sources.files.get(work.file, "") if work.file else work.text
+        state = "{{{{ state{} }}}}".format  # What it saw of the shared state is not kept as text.
+        give = partial(result, group, member)
+        return filled(group, source, group.known.member(member), give, state)
+
+    return prompt
 
 
 TABLE_CELLS: Final = 30
