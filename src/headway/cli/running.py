@@ -115,8 +115,7 @@ def conduct(
     try:
         driver = asyncio.run(perform())
         added = {} if adds is None else dict(adds())
-        own = int(str(added.pop("exit_code", 0)))
-        code = driver.outcome.exit_code or own
+        code = driver.outcome.exit_code or int(str(added.pop("exit_code", 0)))
     finally:
         if ended is not None:
             ended()
