@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from math import ceil, inf
 from pathlib import Path
@@ -21,18 +21,24 @@ from headway.cli.main import HelpText, Parser, add_json
 from headway.engine.events import Event, TaskFailed, TaskFinished, TaskReused
 from headway.engine.record import Header
 from headway.engine.strategy import ADAPTIVE
-from headway.errors import BadValueError, UsageError
+from headway.errors import BadValueError, UsageError, did_you_mean
 from headway.pacing.windows import RUN_SHARES
-from headway.plans.each import ValueSource, arrange, lines, parse
+from headway.plans.each import SEPARATORS, NamedSource, ValueSource, arrange, lines, parse
+from headway.plans.template import Ref
 from headway.report.text.outputs import Outputs
 from headway.run.each import EachSource, EachWork
 from headway.run.machine import Machine, cores
 
 if TYPE_CHECKING:
+    from headway.base.values import Budget
     from headway.cli.running import Show
     from headway.engine.state import Halt
     from headway.journal.journal import Journal
+    from headway.plans.load import Loaded
     from headway.report.text.live import Watcher
+
+PROMPT: Final = "prompt"
+"""The agent that is one call of a model."""
 
 EXAMPLES: Final = """\
 examples:
@@ -43,6 +49,8 @@ examples:
   headway each 'cp {1} {2}' ::: a b :::+ x y         linked, not combined
   find . -name '*.log' | headway each gzip           inputs from a pipe
   headway each --resume 'work {}' :::: items.txt     only what is not done yet
+  headway each --agent prompt --model M 'Classify: {text}' --rows tickets.jsonl --out labels.jsonl
+            a call for each row; --sample 50 does 50 first and forecasts the others
   headway each --agent claude --permissions edit 'Fix the tests of {}' ::: src/*.py
             a prompt for each, each agent in a workspace of its own; then `headway results --apply`
 
@@ -63,6 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     words = parsed.words
     if parsed.agent:
         return _by_agent(parsed, words[1:] if words[:1] == ["--"] else words)
+    if parsed.rows:
+        raise UsageError("--rows needs a prompt", hint="headway each --agent prompt ... --rows F")
     source = _source(parsed, words[1:] if words[:1] == ["--"] else words)
     if parsed.forecast:
         from headway.report.text.forecast import foretold
@@ -87,38 +97,147 @@ def main(arguments: Sequence[str]) -> int:
 
 def _by_agent(parsed: argparse.Namespace, words: list[str]) -> int:
     """A prompt for each input, performed by an agent: a plan of one task."""
-    from headway.cli.run import begin, environment_of
+    from headway.cli.run import begin, budget_of, environment_of
     from headway.plans.load import plan_from
 
+    words = _with_later_options(parsed, words)
     template, named = parse(words)
     prompt = " ".join(template)
+    if not prompt.strip():
+        raise UsageError("there is no prompt", hint="headway each --agent prompt 'Classify: {}'")
+    items: object
+    if parsed.rows:
+        prompt = _row_prompt(prompt, parsed)
+        items = {"rows": parsed.rows} | ({"key": parsed.key} if parsed.key else {})
+        if named or parsed.arg_file:
+            raise UsageError("--rows are the inputs", hint=f"leave {named[0][1]} out")
+    else:
+        prompt, items = _input_prompt(prompt), _inputs(parsed, named)
+    task: dict[str, object] = {"each": items, "prompt": prompt}
+    if parsed.agent != PROMPT:
+        task |= {"agent": parsed.agent, "workspace": "on" if parsed.workspace else "off"}
+    for key, value in (("timeout", parsed.timeout), ("stuck", parsed.stuck),
+                       ("model", parsed.model), ("verify", parsed.verify),
+                       ("max_tokens", parsed.max_tokens), ("schema", parsed.schema),
+                       ("permissions", parsed.permissions)):  # fmt: skip
+        task |= {key: value} if value else {}
+    text = json.dumps({"headway": 1, "name": "each", "tasks": {"each": task}}, indent=1)
+    path = Path.cwd() / "each.json"
+    loaded = plan_from(text, Path.cwd(), path.name, bool(parsed.rows))
+    parsed.strategy, parsed.outside, parsed.is_foreign = "", bool(parsed.rows), False
+    parsed.yes, parsed.quiet = parsed.yes or not parsed.rows, False
+    parsed.out = _outlet(parsed) if parsed.rows else ""
+    if parsed.agent == PROMPT:
+        parsed.retries = parsed.retries or None
+    parsed.observe, parsed.learn = "warn", False
+    jobs = _jobs(parsed.jobs) if parsed.jobs else None
+    parsed.jobs = None if jobs is None or jobs == inf else int(jobs)
+    budget = budget_of(parsed.budget)
+    with environment_of(parsed) as environment:
+        if parsed.rows and parsed.sample:
+            return _sampled(loaded, path, parsed, environment, budget)
+        return begin(loaded, path, parsed, environment, budget)
+
+
+def _with_later_options(parsed: argparse.Namespace, words: list[str]) -> list[str]:
+    """The words of a prompt and its inputs, without options that follow the prompt: unlike a
+    command, a prompt has none of its own."""
+    first = next((n for n, word in enumerate(words) if word in SEPARATORS), len(words))
+    later = next((n for n, word in enumerate(words[:first]) if n and word.startswith("-")), first)
+    _parser().parse_args(words[later:first], parsed)
+    more = parsed.words[1:] if parsed.words[:1] == ["--"] else parsed.words
+    return [*words[:later], *more, *words[first:]]
+
+
+def _row_prompt(prompt: str, parsed: argparse.Namespace) -> str:
+    """The template of a plan that a prompt with `{column}` is; braces of JSON stay as they are."""
+    from headway.plans.document import UnusableError, read_text
+    from headway.plans.load import LINES_BYTES_MAX, rows_of
+
+    try:
+        text = read_text(parsed.rows, LINES_BYTES_MAX)
+        columns = rows_of(text, parsed.rows, parsed.key).columns
+    except UnusableError as fault:
+        raise UsageError(f"{parsed.rows} {fault}") from None
+
+    def hole(found: re.Match[str]) -> str:
+        name = found[1].strip()
+        if not name:
+            return "{{ item }}"
+        if name in columns:
+            return f"{{{{ {Ref(('item', name))} }}}}"
+        if re.fullmatch(r"[\w .-]+", name):
+            raise UsageError(
+                f"not every row of {parsed.rows} has a column `{name}`",
+                hint=did_you_mean(name, columns) if columns else "{} is the whole line",
+            )
+        return found[0]
+
+    filled = re.sub(r"\{([^{}\n]*)\}", hole, prompt)
+    return filled if filled != prompt else f"{prompt} {{{{ item }}}}"
+
+
+def _outlet(parsed: argparse.Namespace) -> str:
+    """Where rows are written to; a file that is there is left alone."""
+    if parsed.out in ("", "-"):
+        return "-"
+    if os.path.exists(parsed.out):
+        raise UsageError(
+            f"{parsed.out} is there already",
+            hint="`headway resume` goes on with the run that writes it; else name another file",
+        )
+    path: str = parsed.out
+    return os.path.abspath(path)
+
+
+def _input_prompt(prompt: str) -> str:
     if (found := re.search(r"\{(?!\})[^ {}]*\}", prompt)) is not None:
-        raise UsageError(f"`{found[0]}` cannot be used in a prompt for an agent", hint="use {}")
+        raise UsageError(
+            f"`{found[0]}` cannot be used in a prompt for an agent",
+            hint="use {}, or --rows FILE for rows with columns",
+        )
+    return (prompt if "{}" in prompt else f"{prompt} {{}}").replace("{}", "{{ item }}")
+
+
+def _inputs(parsed: argparse.Namespace, named: Sequence[NamedSource]) -> list[str]:
     sources = [_file_values(name, parsed) for name in parsed.arg_file or ()]
     sources += [tuple(one) if kind == "values" else _file_values(one[0], parsed)
                 for kind, one, _ in named]  # fmt: skip
     if len(sources) > 1:
         raise UsageError("a prompt for an agent takes inputs of one source", hint="write a plan")
-    items = list(sources[0] if sources else _file_values("-", parsed))
-    task: dict[str, object] = {
-        "each": items,
-        "prompt": (prompt if "{}" in prompt else f"{prompt} {{}}").replace("{}", "{{ item }}"),
-        "agent": parsed.agent,
-        "workspace": "on" if parsed.workspace else "off",
-    }
-    for key, value in (("timeout", parsed.timeout), ("stuck", parsed.stuck),
-                       ("model", parsed.model), ("verify", parsed.verify),
-                       ("permissions", parsed.permissions)):  # fmt: skip
-        task |= {key: value} if value else {}
-    text = json.dumps({"headway": 1, "name": "each", "tasks": {"each": task}}, indent=1)
-    path = Path.cwd() / "each.json"
-    loaded = plan_from(text, Path.cwd(), path.name)
-    parsed.strategy, parsed.outside, parsed.is_foreign, parsed.sim = "", False, False, None
-    parsed.yes, parsed.quiet, parsed.observe, parsed.learn = True, False, "warn", False
-    jobs = _jobs(parsed.jobs) if parsed.jobs else None
-    parsed.jobs = None if jobs is None or jobs == inf else int(jobs)
-    with environment_of(parsed) as environment:
-        return begin(loaded, path, parsed, environment, None)
+    return list(sources[0] if sources else _file_values("-", parsed))
+
+
+def _sampled(
+    loaded: Loaded, path: Path, parsed: argparse.Namespace, environment: Mapping[str, str],
+    budget: Budget | None,
+) -> int:  # fmt: skip
+    """Perform a sample of the rows, forecast the others, ask, go on with them in the same run."""
+    from headway.cli import run as plans
+    from headway.journal.journal import Journal
+    from headway.journal.reader import JournalReader
+    from headway.plans.expand import sample_of, with_rows
+    from headway.report.text.forecast import foretold
+    from headway.run.forecasts import foreseen_rest
+    from headway.run.plan_run import ready_run
+
+    chosen = sample_of(loaded.expanded, parsed.sample)
+    rest = loaded.expanded.count - len(chosen)
+    part = loaded.with_expanded(with_rows(loaded.expanded, chosen))
+    run, source, journal = plans.opened_run(part, path, parsed, environment, budget)
+    code = plans.perform(run, source, journal, parsed)
+    if not rest or code not in (0, 1):
+        return code
+    with JournalReader(journal.folder) as reader:
+        found = foreseen_rest(loaded, source, chosen, environment, reader)
+    print(f"{len(chosen):,} rows are done. The other {rest:,} rows:", file=sys.stderr)
+    print(*(f"  {line}" for line in foretold(found)), sep="\n", file=sys.stderr)
+    if not (parsed.yes or plans.is_confirmed("Go on?")):
+        print(f"`headway resume {journal.header.run}` does the rest", file=sys.stderr)
+        return code
+    journal = Journal.open(journal.folder)
+    run = ready_run(loaded, source, environment, plans.deadline_of(parsed))
+    return plans.perform(run, source, journal, parsed)
 
 
 def perform(
@@ -209,13 +328,7 @@ def _parser() -> Parser:
     add("--dry-run", action="store_true", help="print the commands, run nothing")
     add("--forecast", action="store_true", help="first the expected time, if it has run before")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
-    add("--agent", default="", metavar="NAME", help="COMMAND is a prompt for claude, codex ...")
-    add("--workspace", action=argparse.BooleanOptionalAction, default=True,
-        help="with --agent: each works on its own view of the folder (default)")  # fmt: skip
-    add("--model", default="", metavar="M", help="with --agent: the model that it asks")
-    add("--verify", default="", metavar="CMD", help="with --agent: a command that must pass")
-    add("--permissions", default="", choices=("edit", "all"),
-        help="with --agent: what it may do beyond your own settings of it")  # fmt: skip
+    _add_agent(add)
     add("--timeout", metavar="TIME", help="end a command after 90s, 10m ... of its own time")
     add("--stuck", metavar="TIME", help="end a command that does nothing for so long")
     add("--halt", default="", metavar="WHEN", help="now,fail=1; soon,fail=10%%; never")
@@ -230,6 +343,35 @@ def _parser() -> Parser:
     add_json(parser, "print a summary for a program at the end, on stdout")
     add("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
+
+
+def _add_agent(add: Callable[..., object]) -> None:
+    """Options of a prompt for each input or row."""
+    add("--agent", default="", metavar="NAME",
+        help="COMMAND is a prompt for claude, codex ..., or for a model alone: prompt")  # fmt: skip
+    add("--workspace", action=argparse.BooleanOptionalAction, default=True,
+        help="with --agent: each works on its own view of the folder (default)")  # fmt: skip
+    add("--model", default="", metavar="M", help="with --agent: the model that it asks")
+    add("--verify", default="", metavar="CMD", help="with --agent: a command that must pass")
+    add("--permissions", default="", choices=("edit", "all"),
+        help="with --agent: what it may do beyond your own settings of it")  # fmt: skip
+    add("--rows", default="", metavar="FILE",
+        help="with --agent: a prompt for each row of a CSV, TSV or JSON Lines file, or of a list; "
+        "{column} is a value of the row")  # fmt: skip
+    add("--key", default="", metavar="COLUMN", help="with --rows: the column that names a row")
+    add("--out", default="", metavar="FILE",
+        help="with --rows: the rows with their results, in order, as .jsonl or .csv "
+        "(default: JSON Lines on stdout)")  # fmt: skip
+    add("--column", default="output", metavar="NAME", help="with --rows: the column of results")
+    add("--sample", type=int, default=0, metavar="N",
+        help="with --rows: do N rows, forecast the others, and ask before going on")  # fmt: skip
+    add("--max-tokens", default="", metavar="N", help="with --agent: the longest answer")
+    add("--schema", default="", metavar="FILE",
+        help="with --agent: a JSON Schema that answers must meet")  # fmt: skip
+    add("--budget", metavar="B", help="with --agent: the most to spend: '$6', or tokens: 5M")
+    add("--sim", nargs="?", const="", metavar="SCRIPT",
+        help="with --agent: use the simulated provider")  # fmt: skip
+    add("--yes", action="store_true", help="do not ask, whatever it may cost")
 
 
 def _source(parsed: argparse.Namespace, words: list[str]) -> EachSource:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headway.pacing.windows import Shares
     from headway.plans.load import Loaded
     from headway.report.findings import Finding
+    from headway.report.text.results import RowWriter
     from headway.run.driver import Driver
     from headway.run.observe import Observer
     from headway.run.plan_run import PlanRun, PlanSource
@@ -88,6 +89,7 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(out="", column="")
     add = parser.add_argument
     add("--budget", metavar="B", help="the most to spend: '$6', or tokens: 5M")
     add_windows(parser)
@@ -142,6 +144,14 @@ def begin(
     environment: Mapping[str, str],
     budget: Budget | None,
 ) -> int:
+    return perform(*opened_run(loaded, path, parsed, environment, budget), parsed)
+
+
+def opened_run(
+    loaded: Loaded, path: Path, parsed: argparse.Namespace, environment: Mapping[str, str],
+    budget: Budget | None,
+) -> tuple[PlanRun, PlanSource, Journal]:  # fmt: skip
+    """A run that can be performed, with its journal."""
     from headway.base.folders import folders
     from headway.journal.journal import Journal
     from headway.run.plan_run import PlanSource, ready_run
@@ -153,6 +163,7 @@ def begin(
         os.path.abspath(parsed.sim) if parsed.sim else parsed.sim,
         has_gateway=not parsed.no_gateway, is_foreign=parsed.is_foreign,
         window_shares=window_shares_of(parsed, loaded.expanded.spec.window_share),
+        out=parsed.out, column=parsed.column,
     ).of(loaded.expanded)  # fmt: skip
     source, starts = planned_start(loaded, source, parsed, environment)
     # Refused here, it leaves no run behind that could not be resumed either.
@@ -164,7 +175,7 @@ def begin(
         folders(os.environ).state, name, "plan", source.encoded(), folder, run.tasks,
         settings.keep_results,
     )  # fmt: skip
-    return perform(run, source, journal, parsed)
+    return run, source, journal
 
 
 def warn_of(loaded: Loaded, plan: str) -> None:
@@ -199,12 +210,7 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
         run = with_meter(run, meter)
     is_shown = not parsed.quiet
     if parsed.forecast:
-        from headway.report.text.forecast import foretold
-        from headway.run.forecasts import foresee_run
-
-        foreseen = foresee_run(run, source, journal)
-        if is_shown and not parsed.json:
-            print(*foretold(foreseen, time.time()), sep="\n", file=sys.stderr)
+        _forecast(run, source, journal, is_shown and not parsed.json)
     if is_shown and not parsed.json and (words := most_reruns(run)):
         print(words, file=sys.stderr)
     observer = observer_of(parsed.observe, run, journal, learns=parsed.learn)
@@ -217,6 +223,7 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
     if observer.problem:
         print(f"{BLIND}: {observer.problem}", file=sys.stderr)
     show = Show(is_shown, is_shown, parsed.json, is_shown)
+    writer = row_writer_of(run, source, journal) if source.out else None
     found: tuple[Finding, ...] = ()
     landing: Landing | None = None
 
@@ -236,13 +243,34 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
             print(*landing_lines(landing, journal.header.run), sep="\n", file=sys.stderr)
         if not parsed.json:
             _say_findings(observer, found, journal.header.run)
-            if driver.outcome.cause != "interrupted":
+            if writer is not None:
+                print(writer.words, file=sys.stderr)
+            elif driver.outcome.cause != "interrupted":
                 print_last(run, journal.folder)
 
     return conduct(
         launch, journal, show, adds=added, last=last,
+        shows=None if writer is None else lambda *_: writer.advance(),
+        ended=None if writer is None else writer.close,
         files=lambda view: files_of(run.plans, view),
     )  # fmt: skip
+
+
+def _forecast(run: PlanRun, source: PlanSource, journal: Journal, is_shown: bool) -> None:
+    from headway.report.text.forecast import foretold
+    from headway.run.forecasts import foresee_run
+
+    foreseen = foresee_run(run, source, journal)
+    if is_shown:
+        print(*foretold(foreseen, time.time()), sep="\n", file=sys.stderr)
+
+
+def row_writer_of(run: PlanRun, source: PlanSource, journal: Journal) -> RowWriter:
+    """Writes the rows of a plan of one group: its tasks have the numbers of its rows."""
+    from headway.report.text.results import RowWriter
+
+    members, work = run.plans.expanded.groups[0].known, run.works[0]
+    return RowWriter(source.out, source.column, members, work.key, journal.reader)
 
 
 def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> None:
@@ -348,9 +376,16 @@ def must_be_worth_it(
     hint = f"--budget '${max(1, round(usd * 2))}', or --yes"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(question, hint=hint)
-    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not is_confirmed(f"{question}. Go on?"):
         raise UsageError("not confirmed", hint=hint)
+
+
+def is_confirmed(question: str) -> bool:
+    """Whether a person at the terminal says yes; without a terminal it is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def must_be_least(option: str, number: int | None, least: int) -> None:

@@ -35,10 +35,17 @@ from headway import errors
 from headway.base.clock import now_s
 from headway.base.values import Amounts, Reading, Wait
 from headway.broker import protocol
-from headway.client.connection import Connection, Said, dial_alone, dial_best, without_budget
+from headway.client.connection import (
+    Connection,
+    LocalConnection,
+    Said,
+    dial_alone,
+    dial_best,
+    without_budget,
+)
 from headway.client.exchange import Heard
 from headway.pacing.call import Denied, Granted, Outcome, Request
-from headway.pacing.memory import AccountTerms
+from headway.pacing.memory import AccountTerms, PacingMemory
 from headway.pacing.view import AdmissionView
 
 UNUSED: Final = Outcome("unused")
@@ -393,6 +400,12 @@ def admission(unpaced: bool = False) -> AdmissionPort:
     port = _OWN.get(unpaced)
     # Of two threads that find none, the port of one is never used.
     return port or _OWN.setdefault(unpaced, AdmissionPort(unpaced=unpaced))
+
+
+def own_memory() -> PacingMemory | None:
+    """What this process has learned of its accounts; None where a broker writes it down."""
+    connection = admission().connection
+    return connection.memory() if isinstance(connection, LocalConnection) else None
 
 
 def keep_apart() -> None:

@@ -331,6 +331,11 @@ class LocalConnection:
                     self._bell.put(None)
                 self._lock.release()
 
+    def memory(self) -> PacingMemory:
+        """What was learned here: no file has it."""
+        with self._lock:
+            return self._admission.memory(self._now())
+
     def open(self) -> None:
         """Let time pass. Never called by a finalizer: it starts a thread."""
         with self._starting:

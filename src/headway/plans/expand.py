@@ -30,6 +30,7 @@ from headway.plans.resources import (
     file_key,
     prefix_of,
 )
+from headway.plans.rows import rows_in, suffix_of, text_with
 from headway.plans.section import where
 from headway.plans.sharing import Fill, Stake, is_stateful, stake_of
 from headway.plans.spec import (
@@ -56,6 +57,8 @@ class Sources(Struct, frozen=True):
 
     globs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """The texts of files of rows, by path."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Prompts and schemas by path."""
 
@@ -71,21 +74,23 @@ class Member(Struct, frozen=True):
 class Members(Struct, frozen=True):
     """All combinations of items and matrix values."""
 
-    items: tuple[Value, ...] | None = None
+    items: Sequence[Value] | None = None
     """`None` if there is no `each`; the one member then has no item."""
     matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     occurrences: tuple[int, ...] = ()
     """How many equal items stand before each, if any item is there twice."""
+    key: str = ""
+    """The column that names each row; empty if items name themselves."""
 
     @classmethod
     def of(
-        cls, items: tuple[Value, ...] | None, matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+        cls, items: Sequence[Value] | None, matrix: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     ) -> Members:
         """Members of these items, with equal ones counted."""
-        texts = [text_of(item) for item in items or ()]
+        texts = [digest(text_of(item).encode()) for item in items or ()]
         if len(set(texts)) == len(texts):
             return cls(items, matrix)
-        seen: dict[str, int] = {}
+        seen: dict[bytes, int] = {}
         occurrences: list[int] = []
         for text in texts:
             occurrences.append(seen.get(text, 0))
@@ -105,6 +110,10 @@ class Members(Struct, frozen=True):
             index, place = divmod(index, len(values))
             places.append(place)
         return index, tuple(reversed(places))
+
+    def name(self, item: Value) -> Value:
+        """What an item is called."""
+        return item[self.key] if self.key and isinstance(item, dict) else item
 
     def member(self, index: int) -> Member:
         """The values of a member."""
@@ -163,7 +172,7 @@ class GroupPlan(Struct, frozen=True):
             return self.name
         members = self.known
         member = members.member(index)
-        values = [] if members.items is None else [member.item]
+        values = [] if members.items is None else [members.name(member.item)]
         texts = [text_of(value) for value in (*values, *(value for _, value in member.matrix))]
         text = ", ".join(texts)
         shown = text
@@ -244,6 +253,27 @@ def expand(spec: PlanSpec, sources: Sources) -> ExpandedPlan:
     expanded = ExpandedPlan(spec, tuple(groups), sources)
     _check_size(expanded)
     return expanded
+
+
+def sample_of(expanded: ExpandedPlan, count: int) -> frozenset[int]:
+    """So many rows of a plan of one group: at even distances, by the length of their prompts."""
+    (group,) = expanded.groups
+    total = group.known.count
+    sizes = prompt_bytes(expanded, group, range(total))
+    order = sorted(range(total), key=sizes.__getitem__)
+    count = min(count, total)
+    return frozenset(order[(2 * n + 1) * total // (2 * count)] for n in range(count))
+
+
+def with_rows(expanded: ExpandedPlan, chosen: frozenset[int]) -> ExpandedPlan:
+    """A plan of one group whose items are rows, with some of its rows: the same tasks, fewer."""
+    (group,) = expanded.groups
+    each, items = group.task.each, group.known.items
+    if each is None or each.kind != "rows" or items is None:
+        raise InternalError(f"`{group.name}` has no rows")
+    rows = [items[number] for number in sorted(chosen)]
+    texts = {each.source: text_with(rows, suffix_of(each.source))}
+    return expand(expanded.spec, replace(expanded.sources, rows=texts))
 
 
 def found(expanded: ExpandedPlan, index: int, items: tuple[Value, ...]) -> ExpandedPlan:
@@ -376,6 +406,11 @@ def _members(task: TaskSpec, sources: Sources) -> Members | None:
             return Members.of(sources.globs[each.source], task.matrix)
         case "lines":
             return Members.of(sources.lines[each.source], task.matrix)
+        case "rows":
+            rows = rows_in(sources.rows[each.source], suffix_of(each.source), each.key)
+            if each.key:  # No two rows are equal.
+                return Members(rows, task.matrix, key=each.key)
+            return Members.of(rows, task.matrix)
     return None
 
 
@@ -454,7 +489,7 @@ class Keys(Struct, frozen=True):
         if members.items is not None:
             value = members.items[item]
             hasher.update(_framed(_bytes(value)))
-            if members.occurrences:
+            if members.occurrences and members.occurrences[item]:
                 hasher.update(b"#%d" % members.occurrences[item])
         for values, place in zip(self.axes, places, strict=True):
             hasher.update(values[place])

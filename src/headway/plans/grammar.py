@@ -127,7 +127,9 @@ KEYS: Final = (
         '"claude"'),
     PlanKey("python", _TASK, "target", "a function, as module:name", '"package.module:function"'),
     PlanKey("each", _TASK, "each",
-        "a member for each item, file, line ({lines: FILE}), or result of a task", '["a", "b"]'),
+        "a member for each item, file, line ({lines: FILE}), row of a CSV or JSONL file "
+        "({rows: FILE}), or result of a task",
+        '["a", "b"]'),
     PlanKey("matrix", _TASK, "matrix", "a member for each combination of these values",
         '{"view": ["code", "security"]}'),
     PlanKey("needs", _TASK, "needs", "tasks that must be done before", '"parse"'),
@@ -157,6 +159,14 @@ KEYS: Final = (
 )  # fmt: skip
 FORMS: Final = (
     PlanKey("lines", ("each",), "path", "a file with one item per line", '"repositories.txt"'),
+    PlanKey(
+        "rows",
+        ("each",),
+        "path",
+        "a CSV, TSV or JSON Lines file, or a list, with one item per row",
+        '"tickets.jsonl"',
+    ),
+    PlanKey("key", ("each",), "text", "the column of `rows` that names each row", '"id"'),
     PlanKey("usd", ("budget",), "money", "dollars", "6"),
     PlanKey("path", ("workspace",), "path", "the folder; the plan's own otherwise", '"repos/a"'),
     PlanKey(
@@ -188,7 +198,7 @@ FORMS: Final = (
         '"make clean"',
     ),
 )
-"""Values that are written as a mapping: `each: {lines: FILE}`, `workspace: {setup: CMD}`."""
+"""Values that are written as a mapping: `each: {rows: FILE}`, `workspace: {setup: CMD}`."""
 
 
 @cache
@@ -313,9 +323,10 @@ _SCHEMAS: Final[Mapping[str, Shape]] = {
         {"type": "array", "minItems": 1},
         {
             "type": "object",
-            "properties": {"lines": _TEXT},
+            "properties": {"lines": _TEXT, "rows": _TEXT, "key": _TEXT},
             "additionalProperties": False,
-            "required": ["lines"],
+            "oneOf": [{"required": ["lines"]}, {"required": ["rows"]}],
+            "dependentRequired": {"key": ["rows"]},
         },
     ),
     "tasks": {

@@ -33,10 +33,11 @@ from headway.plans.expand import (
 from headway.plans.fan_in import check_contexts
 from headway.plans.hazards import Survey, examined, tried
 from headway.plans.resources import fixed_part, inside, led_back
+from headway.plans.rows import RowError, Rows, rows_in, suffix_of
 from headway.plans.schema import plan_of
 from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import Document, PlanSpec, TaskSpec
-from headway.plans.template import Text, check_text, scopes_of
+from headway.plans.template import Text, check_templates, check_text, scopes_of
 from headway.plans.untrusted import Disk, PlanPermissions, check_foreign, check_members
 
 # The folder that a plan is in: what may be opened and listed there, and what matches a pattern.
@@ -171,10 +172,11 @@ class Folder:
         faults = PlanFaults(spec.file)
         globs: dict[str, tuple[str, ...]] = {}
         lines: dict[str, tuple[str, ...]] = {}
+        rows: dict[str, str] = {}
         names = {task.name: task for task in spec.tasks}
         for task in spec.tasks:
             each = task.each
-            if each is None or each.kind not in ("glob", "lines"):
+            if each is None or each.kind not in ("glob", "lines", "rows"):
                 continue
             source = each.source
             if each.kind == "glob" and source not in globs:
@@ -182,8 +184,11 @@ class Folder:
                 globs[source] = self._tried(task, "each", source, self.glob, faults, near)
             elif each.kind == "lines" and source not in lines:
                 lines[source] = self._tried(task, "each", source, self._lines, faults)
+            elif each.kind == "rows":
+                read = self._tried(task, "each", source, partial(self._rows, key=each.key), faults)
+                rows[source] = "".join(read)
         faults.check()
-        return Sources(globs, lines)
+        return Sources(globs, lines, rows=rows)
 
     def texts(self, expanded: ExpandedPlan) -> ExpandedPlan:
         """The plan with the texts of its prompts and schemas; their templates are checked."""
@@ -257,8 +262,11 @@ class Folder:
         if not better or "{{" in better or better == path:
             faults.add(SourceError, place, message)
         else:
-            inner = task.each is not None and task.each.kind == "lines" and key == "each"
-            value = dumps({"lines": better}) if inner else better
+            each = task.each
+            inner = each is not None and each.kind in ("lines", "rows") and key == "each"
+            value = better
+            if inner and each is not None:
+                value = dumps({each.kind: better} | ({"key": each.key} if each.key else {}))
             fix = Fix("source" if inner else "replace", place, value=value)
             faults.add(SourceError, place, message, f"did you mean `{shown(better)}`?", fix)
         return ()
@@ -280,6 +288,11 @@ class Folder:
             raise UnusableError(f"has {len(lines):,} lines: it takes 1 to {MEMBERS_MAX:,}")
         return lines
 
+    def _rows(self, path: str, key: str) -> tuple[str, ...]:
+        text = self.text(path, LINES_BYTES_MAX)
+        rows_of(text, path, key)
+        return (text,)
+
     def _check_schema(self, task: TaskSpec, path: str, faults: PlanFaults) -> None:
         why = "it is not a JSON Schema"
         try:
@@ -291,6 +304,17 @@ class Folder:
             pass
         message = f"`{shown(path)}` in `schema` of `{task.name}`: {why}"
         faults.add(SourceError, task.spot("schema").value, message)
+
+
+def rows_of(text: str, path: str, key: str) -> Rows:
+    """The rows in the text of a file; `UnusableError` says why there are none."""
+    try:
+        rows = rows_in(text, suffix_of(path), key)
+    except RowError as fault:
+        raise UnusableError(str(fault)) from fault
+    if not 0 < len(rows) <= MEMBERS_MAX:
+        raise UnusableError(f"has {len(rows):,} rows: it takes 1 to {MEMBERS_MAX:,}")
+    return rows
 
 
 class Loaded(Struct, frozen=True):
@@ -309,7 +333,10 @@ class Loaded(Struct, frozen=True):
 
     def with_spec(self, spec: PlanSpec) -> Loaded:
         """The same plan with other settings of how to run."""
-        expanded = replace(self.expanded, spec=spec)
+        return self.with_expanded(replace(self.expanded, spec=spec))
+
+    def with_expanded(self, expanded: ExpandedPlan) -> Loaded:
+        """The same plan with fewer members: its order and hazards are the same."""
         return replace(self, survey=replace(self.survey, expanded=expanded))
 
 
@@ -368,9 +395,26 @@ def _expanded(
 ) -> ExpandedPlan:
     spec = plan_of(document)
     library = Folder(folder, may_leave, None if included is None else included.files)
-    expanded = library.texts(expand(spec, included or library.items(spec)))
+    sources = included or library.items(spec)
+    expanded = library.texts(expand(_with_columns(spec, sources), sources))
     check_contexts(expanded)
     return expanded
+
+
+def _with_columns(spec: PlanSpec, sources: Sources) -> PlanSpec:
+    """The plan with the columns of its rows; templates that name others are refused."""
+    if not sources.rows:
+        return spec
+    tasks = list(spec.tasks)
+    for place, task in enumerate(tasks):
+        each = task.each
+        if each is not None and each.kind == "rows":
+            rows = rows_in(sources.rows[each.source], suffix_of(each.source), each.key)
+            tasks[place] = replace(task, each=replace(each, columns=rows.columns))
+    spec, faults = replace(spec, tasks=tuple(tasks)), PlanFaults(spec.file)
+    check_templates(spec, None, faults)
+    faults.check()
+    return spec
 
 
 # Loads a plan by an agent: judged before any file that it names is opened.

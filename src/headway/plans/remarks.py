@@ -497,7 +497,7 @@ def read_too_early(survey: Survey, absent: Absent) -> Iterator[Remark]:
         task = group.task
         each = task.each
         named = [("prompt_file", path) for path in prompt_paths(group)]
-        if each is not None and each.kind == "lines":
+        if each is not None and each.kind in ("lines", "rows"):
             named.append(("each", each.source))
         for key, path in named:
             at = inside(path) or ""
@@ -512,7 +512,7 @@ def read_too_early(survey: Survey, absent: Absent) -> Iterator[Remark]:
 
 def _reads_before(group: GroupPlan) -> bool:
     each = group.task.each
-    return bool(prompt_paths(group)) or (each is not None and each.kind == "lines")
+    return bool(prompt_paths(group)) or (each is not None and each.kind in ("lines", "rows"))
 
 
 def _new_files(survey: Survey, group: GroupPlan, pattern: str) -> Iterator[Remark]:

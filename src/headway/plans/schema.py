@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -346,8 +346,11 @@ def _each(section: Section, faults: PlanFaults, path: str) -> Each | None:
             return Each("items", tuple(value_of(item) for item in node.items))
         case Keyed() if node.pairs:
             inner = Section(node, "each", f"{path}.each", faults)
-            return Each("lines", source=inner.text("lines"))
-    section.wrong("each", node, "items, a pattern, a task or `lines`")
+            key, has_rows = inner.text("key"), inner.node("rows") is not None
+            if not (inner.node("lines") is not None if has_rows else key):
+                kind: Literal["rows", "lines"] = "rows" if has_rows else "lines"
+                return Each(kind, source=inner.text(kind), key=key)
+    section.wrong("each", node, "items, a pattern, a task, `lines` or `rows`")
     return None
 
 

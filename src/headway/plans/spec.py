@@ -23,7 +23,7 @@ Scalar = str | int | float | bool | None
 Value = Scalar | list["Value"] | dict[str, "Value"]
 """What a YAML or JSON document holds."""
 
-Spread = Literal["items", "glob", "lines", "task"]
+Spread = Literal["items", "glob", "lines", "rows", "task"]
 """Where the members of a group come from."""
 
 
@@ -73,7 +73,11 @@ class Each(Struct, frozen=True):
     kind: Spread
     items: tuple[Value, ...] = ()
     source: str = ""
-    """The pattern, the file of lines, or the task."""
+    """The pattern, the file of lines or rows, or the task."""
+    key: str = ""
+    """Of rows: the column that names each of them."""
+    columns: tuple[str, ...] | None = None
+    """Of rows: those that every row has; None while the file has not been read."""
 
 
 class CommandSpec(Struct, frozen=True):

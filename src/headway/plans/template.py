@@ -31,19 +31,29 @@ RESULTS: Final = ("output", "stdout")
 """What can be asked of a task: both are its result."""
 
 _BRACES: Final = re.compile(
-    r'\{\{(?P<hole>\s*(?:"(?P<text>[^"\n]*)"|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+)*))\s*\}\})?',
+    r'\{\{(?P<hole>\s*(?:"(?P<text>[^"\n]*)"|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+|\["[^"\n]+"\])*))'
+    r"\s*\}\})?",
     re.ASCII,
 )
 """Two braces, and all of the hole that they begin, if they begin one."""
 
 
+_NAMES: Final = re.compile(r'\["([^"\n]+)"\]|([\w-]+)', re.ASCII)
+_PLAIN: Final = re.compile(r"[\w-]+", re.ASCII)
+
+
 class Ref(Struct, frozen=True):
-    """The name in a hole: `matrix.view` is (`matrix`, `view`)."""
+    """The name in a hole: `matrix.view` is (`matrix`, `view`), `item["a b"]` (`item`, `a b`)."""
 
     names: tuple[str, ...]
 
+    @classmethod
+    def of(cls, text: str) -> Ref:
+        return cls(tuple(quoted or plain for quoted, plain in _NAMES.findall(text)))
+
     def __str__(self) -> str:
-        return ".".join(self.names)
+        rest = (f".{one}" if _PLAIN.fullmatch(one) else f'["{one}"]' for one in self.names[1:])
+        return self.names[0] + "".join(rest)
 
     @property
     def task(self) -> str:
@@ -93,7 +103,8 @@ class Scope(Struct, frozen=True):
 
     def names(self) -> list[str]:
         """All of them, as they are written."""
-        item = ["item", *(f"item.{field}" for field in self.fields or ())] if self.has_item else []
+        fields = (str(Ref(("item", field))) for field in self.fields or ())
+        item = ["item", *fields] if self.has_item else []
         return [
             *item,
             *(["index"] if self.has_index else []),
@@ -134,7 +145,7 @@ def parse_template(text: str) -> Template | Broken:
         if number > REFERENCES_MAX:
             repaired = text[:start] + text[start:].replace("{{", ESCAPED)
             return start, f"more than {REFERENCES_MAX} holes", repaired
-        parts += [text[place:start], Ref(tuple(name.split("."))) if name else found["text"]]
+        parts += [text[place:start], Ref.of(name) if name else found["text"]]
         place = found.end()
     parts.append(text[place:])
     return Template(text, tuple(part for part in parts if part))
@@ -152,7 +163,7 @@ def references(text: str) -> Iterator[tuple[str, Ref]]:
     """Every hole of a text as it is written, with its name; what is no hole is passed over."""
     for found in _BRACES.finditer(text):
         if found["name"]:
-            yield found[0], Ref(tuple(found["name"].split(".")))
+            yield found[0], Ref.of(found["name"])
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -175,10 +186,6 @@ ALL: Final = Ref(("state",))
 
 STATE: Final = "HEADWAY_STATE"
 """The folder in which a command finds the shared state: a file for each key."""
-
-_KEY: Final = re.compile(r"[\w-]+", re.ASCII)
-"""A key that can stand in a hole."""
-
 
 Scopes = tuple[Scope, Scope, Scope, Scope]
 """What the templates of one task can use: a prompt; a variable of the task; what is known before
@@ -237,7 +244,7 @@ def leaders_of(spec: PlanSpec) -> Mapping[str, TaskSpec]:
 def scopes_of(spec: PlanSpec, some: Iterable[TaskSpec] | None = None) -> Mapping[str, Scopes]:
     """For every task, or for some of a plan's, the names that its templates can use."""
     leaders = leaders_of(spec)
-    channels = [(key, one.kind) for key, one in spec.channels.items() if _KEY.fullmatch(key)]
+    channels = [(key, one.kind) for key, one in spec.channels.items() if _PLAIN.fullmatch(key)]
     every = Scope(
         vars=tuple(name for name, _ in spec.vars),
         state=tuple(key for key, kind in channels if kind != "effect"),
@@ -336,6 +343,8 @@ def _fields(leader: TaskSpec) -> tuple[str, ...] | None:
     each = leader.each
     if each is not None and each.kind == "task":
         return None
+    if each is not None and each.kind == "rows":
+        return each.columns
     items = each.items if each is not None else ()
     mappings = [item for item in items if isinstance(item, dict)]
     if not items or len(mappings) < len(items):

@@ -391,7 +391,7 @@ def _touched(task: TaskSpec, disk: Disk) -> Iterator[_Touched]:
     """Every path and pattern of a task by its key, with what is asked of it."""
     work, each = task.work, task.each
     file = work.file if isinstance(work, Prompt) else ""
-    source = each.source if each is not None and each.kind in ("glob", "lines") else ""
+    source = each.source if each is not None and each.kind in ("glob", "lines", "rows") else ""
     read = {"prompt_file": (file,), "schema": (task.schema,), "each": (source,)}
     for key, texts in {**read, "reads": task.paths_read}.items():
         yield key, tuple(filter(None, texts)), disk.unreadable

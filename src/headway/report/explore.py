@@ -233,7 +233,7 @@ def read_early(expanded: ExpandedPlan, group: int, changes: Changes) -> str:
         for path in prompt_paths(plan):
             if path in changes:
                 return path
-    if each is not None and each.kind in ("lines", "glob"):
+    if each is not None and each.kind in ("lines", "rows", "glob"):
         pattern = pattern_of(each.source) if each.kind == "glob" else re.compile("")
         for path in changes:
             if path == each.source or (each.kind == "glob" and pattern.fullmatch(path)):

@@ -24,6 +24,7 @@ from headway.base.folders import Folders, folders
 from headway.base.values import Amounts, Budget, Spend
 from headway.broker.store import StoredMemory, recall
 from headway.client.accounts import DIALECT_OF_WIRE
+from headway.client.admission import own_memory
 from headway.config import read_configuration
 from headway.engine.strategy import Strategy, parse
 from headway.errors import BadValueError, HeadwayError
@@ -38,6 +39,7 @@ from headway.pacing.budget import spent_in
 from headway.pacing.headers import PLAIN
 from headway.pacing.windows import RUN_SHARES, Shares, WindowState, shares_of
 from headway.plans.expand import ExpandedPlan
+from headway.plans.load import Loaded
 from headway.report.forecast import (
     BYTES_PER_TOKEN,
     FULL,
@@ -379,11 +381,18 @@ def prospect_of(
     environment: Mapping[str, str],
     budget: Budget | None = None,
     shares: Shares | None = None,
+    sample: JournalReader | None = None,
 ) -> Prospect:
-    """`shares` of usage windows are those of the plan, if none are given."""
+    """`shares` of usage windows are those of the plan, if none are given; a `sample` is a run of a
+    part of the plan, from which alone sizes and times are known."""
     place = folders(environment)
     kept = look(place)
-    earlier = _earlier(place, path, kept, environment)
+    if sample is None:
+        earlier = _earlier(place, path, kept, environment)
+    else:
+        earlier, own = Earlier(), own_memory()
+        _hear(earlier, sample, ObservedTasks.kept(sample), True)
+        kept = kept if own is None else StoredMemory(own)
     answers = {
         name: sum(one.output_tokens for one in seen) / len(seen)
         for name, seen in earlier.seen.items()
@@ -417,6 +426,26 @@ def foreseen_plan(
     """What a plan will take; None if it asks no model and nothing of it was measured."""
     prospect = prospect_of(expanded, path, environment, budget, shares)
     return None if prospect.is_empty else prospect.foresee(parse(strategy), depth)
+
+
+def foreseen_rest(
+    loaded: Loaded,
+    source: PlanSource,
+    done: frozenset[int],
+    environment: Mapping[str, str],
+    sample: JournalReader,
+) -> Foreseen | None:
+    """What the rows of a plan of one group will take that were not in its sample."""
+    expanded = with_model(loaded.expanded, source)
+    shares = plan_shares(expanded.spec, source)
+    prospect = prospect_of(expanded, Path(source.path), environment, source.budget, shares, sample)
+    strategy = Strategy("fixed", int(source.jobs)) if source.jobs else parse(source.strategy)
+    knowledge = replace(prospect.knowledge, learned_from="the sample")
+    (part,) = prospect.outline.parts
+    sizes = [size for row, size in enumerate(part.sizes_bytes) if row not in done]
+    part = replace(part, count=part.count - len(done), sizes_bytes=tuple(sizes))
+    prospect = replace(prospect, knowledge=knowledge, outline=Outline((part,)))
+    return None if prospect.is_empty else prospect.foresee(strategy, QUICK)
 
 
 class PlannedStart(Struct, frozen=True):

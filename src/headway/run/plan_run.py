@@ -63,6 +63,10 @@ class PlanSource(Struct, frozen=True):
     """Whether an agent wrote it: it is judged again before files that it names are opened."""
     window_shares: Shares | None = None
     """The most that the run takes of each usage window, where its user has set that."""
+    out: str = ""
+    """The file that its rows are written to with their results, `-` for stdout; empty for none."""
+    column: str = "output"
+    """What the results are called there."""
 
     def encoded(self) -> str:
         return codec.encode(self).decode()
@@ -72,7 +76,7 @@ class PlanSource(Struct, frozen=True):
         one = expanded.sources
         files, items = (
             digest(json.dumps(parts, sort_keys=True).encode()).hex()
-            for parts in (one.files, [one.globs, one.lines])
+            for parts in (one.files, [one.globs, one.lines, one.rows])
         )
         return replace(self, files=files, items=items)
 

@@ -12,15 +12,19 @@ import csv
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO
 
+from headway.base.clock import wall_s
 from headway.engine.record import TaskRow
 from headway.errors import BadValueError, StateFileError, did_you_mean
 from headway.journal.reader import JournalReader
-from headway.plans.spec import Prompt
+from headway.plans.expand import Members
+from headway.plans.rows import SEPARATORS, Rows, suffix_of
+from headway.plans.spec import Prompt, Value, text_of
 from headway.report.history import WORDS, AttemptUsage
 from headway.report.text.agents import agents_as_json
 from headway.report.text.run_view import RunView, unknown_task
@@ -228,3 +232,96 @@ def safe_name(name: str, taken: set[str]) -> str:
         chosen = f"{plain}-{number}.txt"
     taken.add(chosen.lower())
     return chosen
+
+
+# The rows of a run with their results, in their order, while it runs. What is written is a
+# beginning of all rows: each waits for those before it. A resumed run writes them anew from its
+# journal, so that a line which a kill cut off is whole.
+
+STDOUT: Final = "-"
+REASON: Final = "error"
+LINE: Final = "row"
+"""The column of a row that is a line of a plain list."""
+
+
+class RowWriter:
+    def __init__(
+        self, path: str, column: str, members: Members, key: Callable[[int], bytes],
+        reader: JournalReader,
+    ) -> None:  # fmt: skip
+        """`key` gives the key of a member's task; results that the journal has are written now."""
+        self._path, self._column, self._reader = path, column, reader
+        self._members, self._key = members, key
+        self._next, self._began_s = 0, wall_s()
+        columns = members.items.every_column if isinstance(members.items, Rows) else ()
+        if taken := {column, REASON}.intersection(columns):
+            raise BadValueError(
+                f"the rows have a column `{min(taken)}` already",
+                hint="name the column of results with --column, or rename yours",
+            )
+        self._columns = [*(columns or (LINE,)), column, REASON]
+        separator = SEPARATORS.get(suffix_of(path), "")
+        try:
+            is_stdout = path == STDOUT
+            self._file: TextIO = (
+                sys.stdout if is_stdout else open(path, "w", encoding="utf-8", newline="")  # noqa: SIM115
+            )
+            self._table = csv.writer(self._file, delimiter=separator) if separator else None
+            if self._table is not None:
+                self._table.writerow(self._columns)
+        except OSError as fault:
+            raise self._unwritable(fault) from None
+        self.advance()
+
+    @property
+    def words(self) -> str:
+        """How many rows were written where."""
+        name = "stdout" if self._path == STDOUT else os.path.relpath(self._path)
+        return f"{name}: {self._next:,} of {self._members.count:,} rows"
+
+    def advance(self) -> None:
+        """Write the rows that have ended, up to the first that has not."""
+        first = self._next
+        try:
+            while self._next < self._members.count:
+                found = self._reader.row(self._key(self._next))
+                if found is None or not self._has_ended(found):
+                    break
+                self._put(self._shown(self._next, found))
+                self._next += 1
+            if self._next > first:
+                self._file.flush()
+        except OSError as fault:
+            raise self._unwritable(fault) from None
+
+    def _has_ended(self, row: TaskRow) -> bool:
+        """Whether it has ended for good: one that failed before a resume is tried again."""
+        return row.state == "finished" or (row.state == "failed" and row.ended_s >= self._began_s)
+
+    def close(self) -> None:
+        """Write what the journal has by now: failures are not waited for to be durable."""
+        self.advance()
+        with suppress(OSError, ValueError):
+            self._file.flush()
+            if self._path != STDOUT:
+                self._file.close()
+
+    def _shown(self, member: int, found: TaskRow) -> Mapping[str, Value]:
+        item = self._members.member(member).item
+        shown = dict(item) if isinstance(item, dict) else {LINE: item}
+        data = self._reader.body(found.ending.body) if found.ending.body else None
+        shown[self._column] = None if data is None else data.decode("utf-8", "replace")
+        if found.state == "failed":
+            shown |= {self._column: None, REASON: fault_line(found.fault)}
+        return shown
+
+    def _put(self, row: Mapping[str, Value]) -> None:
+        if self._table is None:
+            self._file.write(json_line(row) + "\n")
+        else:
+            cells = (row.get(name) for name in self._columns)
+            texts = ["" if cell is None else guarded(text_of(cell)) for cell in cells]
+            self._table.writerow(texts)
+
+    def _unwritable(self, fault: OSError) -> StateFileError:
+        return StateFileError(f"{self._path} cannot be written: {fault.strerror}")
