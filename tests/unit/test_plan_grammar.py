@@ -86,7 +86,7 @@ def test_a_whole_plan_becomes_records() -> None:
         "headway: 1\nname: p\nbudget: [$6, 5M]\nstrategy: waves(4)\nmodel: m\n"
         "timeout: 2h\nretries: 3\nvars: {tone: brief}\ntasks:\n"
         "  a:\n    run: ls\n    each: {lines: files.txt}\n    queue: q\n    priority: -1.5\n"
-        "  b:\n    python: m.n:f\n    each: [1, {x: [2]}]\n    budget: 5M\n    reads: [x, y]\n"
+        "  b:\n    python: m.n:f\n    each: [1, {x: [2]}]\n    budget: 3000\n    reads: [x, y]\n"
         "  c:\n    prompt_file: p.md\n    needs: [a, b, a]\n    max_tokens: 4k\n    budget: $0.5\n"
         "    schema: s.json\n    repairs: 0\n    verify: 'true'\n    writes: z\n    timeout: 1.5m\n"
         "  d:\n    prompt: hi\n    reduce: c\n    context: 120k\n    output: o\n    retries: 0\n"
@@ -103,7 +103,7 @@ def test_a_whole_plan_becomes_records() -> None:
     )  # fmt: skip
     assert b.work == Python("m.n:f")
     assert b.each == Each("items", (1, {"x": [2]}))
-    assert (b.budget, b.reads) == (Budget(tokens=5_000_000), ("x", "y"))
+    assert (b.budget, b.reads) == (Budget(tokens=3_000), ("x", "y"))
     assert c.work == Prompt(file="p.md", max_tokens=4000)
     assert (c.needs, c.budget, c.repairs, c.timeout_s) == (
         ("a", "b"), Budget(microusd=500_000), 0, 90.0,
@@ -143,7 +143,8 @@ WRONG = {
         task("run: x", "timeout: 90"),
         task("run: x", "retries: 2.5"),
         task("run: x", "priority: high"),
-        task("run: x", "budget: 5"),
+        task("run: x", "budget: 2.5"),
+        task("run: x", "budget: 0"),
         task("run: x", "budget: {usd: 0}"),
         task("run: x", "budget: []"),
         task("run: x", "budget: [$6, 5M, 7]"),

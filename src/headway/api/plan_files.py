@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from headway.base.folders import folders
-from headway.base.numbers import number_of
-from headway.base.values import Budget
+from headway.base.values import Budget, parse_budget
 from headway.config import read_configuration
 from headway.errors import (
     BadValueError,
@@ -56,13 +54,11 @@ class PlanResults(Struct, frozen=True):
 
 
 def budget_in(text: str) -> Budget:
-    """`$6` is money, `5M` tokens."""
-    number = number_of(text.removeprefix("$"))
-    if number is None or number <= 0 or not isfinite(number):
+    """`$6` is money; `5M` and `3000` are tokens."""
+    budget = parse_budget(text)
+    if budget is None or not (budget.tokens or budget.microusd):
         raise BadValueError(f"a budget of {text} is not an amount", hint="write '$6' or 5M")
-    if text.startswith("$"):
-        return Budget(microusd=max(1, round(number * 1_000_000)))
-    return Budget(tokens=max(1, round(number)))
+    return budget
 
 
 class Performed(Struct, frozen=True):

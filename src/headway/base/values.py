@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from headway.base.numbers import number_of
+
 Resource = Literal["requests", "input", "output", "tokens", "concurrency", "spend"]
 """What a limit counts. `tokens` is input and output together."""
 
@@ -270,3 +272,15 @@ class Budget(Struct, frozen=True):
 
 
 NO_BUDGET: Final = Budget()
+AMOUNT_MAX: Final = 1e12
+"""Of dollars or tokens: no provider sells as much."""
+
+
+def parse_budget(text: str) -> Budget | None:
+    """`$6` is money, `5M` and `3000` are tokens; `None` if it is neither."""
+    amount = number_of(text.removeprefix("$"))
+    if amount is None or not 0.0 <= amount <= AMOUNT_MAX:
+        return None
+    if text.startswith("$"):
+        return Budget(microusd=round(amount * 1e6))
+    return Budget(tokens=int(amount)) if amount == int(amount) else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from headway.base.numbers import number_of, share_of
-from headway.base.values import DAY_S, Budget, Limit, LimitKind, Resource
+from headway.base.values import DAY_S, Budget, Limit, LimitKind, Resource, parse_budget
 from headway.cli.main import Body, Commands, add_command, add_commands, add_json, show
 from headway.errors import BadValueError, HeadwayError, did_you_mean
 
@@ -265,15 +265,12 @@ def _setting(text: str, kind: LimitKind) -> tuple[str, Limit | None]:
 
 def monthly(text: str) -> Budget:
     """`5M/month` in tokens, `$20/month` in money."""
-
     if text == NOTHING:
         return Budget()
     amount, _, period = text.partition("/")
-    number = number_of(amount.removeprefix("$"))
-    if number is None or not 0.0 <= number < inf or period not in ("month", ""):
+    budget = parse_budget(amount)
+    if budget is None or period not in ("month", ""):
         raise BadValueError(
             f"`{text}` is not a budget", hint="write it like `5M/month` or '$20/month'"
         )
-    if amount.startswith("$"):
-        return Budget(microusd=round(number * 1e6))
-    return Budget(tokens=number)
+    return budget

@@ -96,7 +96,7 @@ KEYS: Final = (
     PlanKey("vars", _BOTH, "vars", "named values; those of a task may contain {{ }}",
         '{"tone": "brief"}'),
     PlanKey("budget", _BOTH, "budget",
-        "the most that may be spent: dollars, tokens (5M), or [$6, 5M]", '"$6"'),
+        "the most that may be spent: dollars, tokens (5M, 3000), or [$6, 5M]", '"$6"'),
     PlanKey("model", _BOTH, "model", "who answers prompts: provider/model",
         '"anthropic/claude-sonnet-4"'),
     PlanKey("timeout", _BOTH, "duration",
@@ -252,7 +252,7 @@ def _list(items: Shape, **more: int) -> Shape:
 _TEXT: Final[Shape] = {"type": "string", "minLength": 1}
 _NAMES: Final[Shape] = {"pattern": _text(VARIABLE_NAME)["pattern"]}
 _COUNT: Final[Shape] = {"type": "integer", "minimum": 1}
-_AMOUNT: Final = _text(r"^(\$[0-9.]+[kKM]?|[0-9.]+[kKM])$")
+_AMOUNT: Final = _any_of({"type": "integer", "minimum": 1}, _text(r"^\$?[0-9._]+[kKM]?$"))
 _MONEY: Final = _any_of(
     {"type": "number", "exclusiveMinimum": 0}, _text(r"^\$?[0-9][0-9_]*(\.[0-9]+)?[kKM]?$")
 )

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from headway.base.numbers import share_of
-from headway.base.values import Budget
+from headway.base.values import Budget, parse_budget
 from headway.errors import Fix, PlanShapeError, PlanValueError, nearest
 from headway.plans.grammar import (  # fmt: skip
     AGENT,
@@ -43,7 +43,6 @@ from headway.plans.section import (  # fmt: skip
     Section,
     money_of,
     shown,
-    tokens_of,
     told,
     value_of,
     where,
@@ -456,16 +455,9 @@ def _budget(section: Section, path: str, faults: PlanFaults) -> Budget | None:
 
 def _amounts(nodes: tuple[Located, ...]) -> Budget | None:
     """Dollars, tokens, or one of each; `None` if it is anything else."""
-    dollars: list[int] = []
-    tokens: list[int] = []
-    for node in nodes:
-        text = node.text if isinstance(node, Leaf) else ""
-        if text.startswith("$") and (usd := money_of(text)) is not None:
-            dollars.append(usd)
-        elif text[-1:] in ("k", "K", "M") and (count := tokens_of(text)) is not None:
-            tokens.append(count)
-        else:
-            return None
-    if not nodes or len(dollars) > 1 or len(tokens) > 1:
+    found = [parse_budget(node.text if isinstance(node, Leaf) else "") for node in nodes]
+    tokens = [one.tokens for one in found if one is not None and one.tokens]
+    dollars = [one.microusd for one in found if one is not None and one.microusd]
+    if not nodes or len(tokens) + len(dollars) < len(nodes) or len(dollars) > 1 or len(tokens) > 1:
         return None
     return Budget(tokens[0] if tokens else None, dollars[0] if dollars else None)

@@ -226,11 +226,6 @@ def money_of(text: str) -> int | None:
     return None if usd is None else round(usd * 1e6)
 
 
-def tokens_of(text: str) -> int | None:
-    """`4000`, `120k`, `5M`."""
-    return _whole(text, 1, TOKENS_MAX)
-
-
 def _text(text: str) -> str | None:
     return text if text and len(text) <= TEXT_CHARS_MAX and "\0" not in text else None
 
