@@ -46,7 +46,7 @@ from headway.engine.events import (
     WakeAt,
     WaveBegan,
 )
-from headway.engine.explain import must_end, why
+from headway.engine.explain import why
 from headway.engine.record import Fact, MoneyReserved, ReplyKept
 from headway.engine.state import Halt, Rules, State, copied
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, LOOKAHEAD, Strategy
@@ -422,7 +422,6 @@ def test_the_members_of_a_block_are_named() -> None:
     for task in range(6):
         step(state, Finished(task, 1), 1.0)
     assert _words(state, 10)[0] == "needs map[6], map[7] and map[8], which are not finished"
-    assert must_end(state, 10) == {0: {6, 7, 8}}
     step(state, Failed(6, 1, HOPELESS), 1.0)
     assert why(state, 10, 1.0).words == "it is skipped"
     assert _words(state, 11)[0] == "needs map[7] and map[8], which have not ended"

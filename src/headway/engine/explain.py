@@ -1,19 +1,11 @@
-"""Why a task has not started: every condition that is still open.
+"""Why a task has not started: what it needs, its turn, the state of the run; else want of room.
 
-Laws:
-- If everything that is named is gone, the task starts at the next step; while one of them is
-  left, it does not, whatever else changes.
-- What has to end before the task can start anyhow (what it needs, and what its queue lets go
-  first, and so on) is not in its way for another reason too: it takes no place and is before no
-  other task.
-- Places are asked for one at a time: "all 4 places are taken" is gone when one is free. So is who
-  may still write what the task reads: the first of them is named, and the next when that has ended.
+Law: while something that is named is left, the task does not start, whatever else changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from math import inf
+from collections.abc import Callable
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -27,7 +19,7 @@ from headway.state.coherence import Awaited, awaited
 BlockerKind = Literal[
     "begin", "over", "stopping", "pause", "hold",  # the run
     "needs", "queue", "delay", "state",  # the task
-    "strategy", "ceiling", "machine", "line",  # room
+    "strategy", "ceiling", "machine",  # room
 ]  # fmt: skip
 
 SHOWN_MAX: Final = 3
@@ -78,47 +70,11 @@ def why(state: State, task: int, now: float, names: ReasonNames | None = None) -
     blockers = _of_the_run(state, now, names)
     blockers += _of_its_own(state, task, names)
     blockers += _of_the_state(state, task, names)
-    blockers += _of_room(state, task)
+    blockers = blockers or _of_room(state, task)
     if not blockers:
         return StartReason(task, "free", "it starts at the next step")
     words = ", and ".join(blocker.words for blocker in blockers)
     return StartReason(task, "blocked", words, tuple(blockers))
-
-
-def must_end(state: State, task: int) -> dict[int, set[int]]:
-    """The tasks, by group, that must end before this one can start, and have not: what it needs,
-    whose turn comes before, and what those wait for themselves."""
-    graph, numbers, states = state.graph, state.ready_set.numbers, state.ready_set.states
-    found: dict[int, set[int]] = {}
-    passed: set[int] = set()
-    reached: list[tuple[int, Iterable[int]]] = [(numbers.group_of(task), (task,))]
-    if whom := _whom(state, task):
-        group, member, _ = whom
-        first = (numbers.task_of(group, member),) if member >= 0 else ()
-        found[group] = set(first)
-        reached.append((group, first))
-    while reached:
-        group, tasks = reached.pop()
-        before: list[tuple[int, Iterable[int]]] = []
-        for need in _needs(graph, group):
-            other = need.group
-            if not numbers.members(other) and other not in passed:
-                passed.add(other)  # It has no task to wait for, but needs others itself.
-                reached += [] if state.ready_set.is_done(other) else [(other, ())]
-            before.append((other, numbers.members(other)))
-            if need.block:
-                own = [task - numbers.firsts[group] for task in tasks]
-                before[-1] = other, [one for who in own for one in numbers.needed(need, who)]
-        if tasks and (queue := graph.groups[group].queue):
-            turns = graph.queues[queue]
-            before += [(other, numbers.members(other)) for other in turns[: turns.index(group)]]
-            before.append((group, range(numbers.firsts[group], max(tasks))))
-        for other, candidates in before:
-            known = found.setdefault(other, set())
-            if new := {t for t in candidates if states[t] < DONE and t not in known}:
-                known |= new
-                reached.append((other, new))
-    return found
 
 
 def _needs(graph: Graph, group: int) -> list[Need]:
@@ -200,50 +156,18 @@ def _meets(reads: Prefixes, written: str) -> bool:
 
 
 def _of_room(state: State, task: int) -> list[Blocker]:
-    groups, group_of = state.graph.groups, state.ready_set.numbers.group_of
-    before = must_end(state, task)
-    active = [other for other in state.active if other not in before.get(group_of(other), ())]
-    waiting = sum(other in state.waiting for other in active)
-    local = sum(groups[group_of(other)].is_local for other in active)
-    group, rules = group_of(task), state.rules
-    is_local = groups[group].is_local
-    places = rules.strategy.room(len(active))
-    callers = inf if is_local else rules.callers(waiting)
-    below = rules.ceiling - len(active)
-    here = max(1.0, state.places) - local
+    active, waiting, rules = len(state.active), len(state.waiting), state.rules
+    is_local = state.graph.groups[state.place(task)[0]].is_local
     blockers: list[Blocker] = []
-    if min(places, callers) < 1:
-        blockers.append(Blocker("strategy", _no_place(state, len(active), waiting)))
-    if below < 1:
+    if rules.strategy.room(active) < 1 or (not is_local and rules.callers(waiting) < 1):
+        blockers.append(Blocker("strategy", _no_place(state, active, waiting)))
+    if rules.ceiling - active < 1:
         blockers.append(Blocker("ceiling", f"no more than {rules.ceiling:g} may be active"))
-    if is_local and here < 1:
-        words = f"this machine is full: {local} of {max(1, int(state.places))} places are taken"
+    if is_local and max(1.0, state.places) - state.local < 1:
+        places = max(1, int(state.places))
+        words = f"this machine is full: {state.local} of {places} places are taken"
         blockers.append(Blocker("machine", words))
-    room = int(min(max(1.0, places), max(1.0, below), state.line.ready + 1))
-    callers = rules.callers(waiting)
-    if line := _of_the_line(state, task, before, room, callers, here):
-        blockers.append(line)
     return blockers
-
-
-def _of_the_line(
-    state: State, task: int, before: Mapping[int, set[int]], room: int, callers: float, here: float
-) -> Blocker | None:
-    """Whether those before it, as far as they can start, leave a place for it.
-
-    There is room for so many in all, for `callers` that make calls, for `here` on this machine.
-    """
-    group, _ = state.place(task)
-    is_local = state.graph.groups[group].is_local
-    calling, local = state.line.ahead(group, task, before)
-    callers = int(min(max(0.0 if is_local else 1.0, callers), calling + 1))
-    here = int(min(max(1.0 if is_local else 0.0, here), local + 1))
-    own, own_room = (local, here) if is_local else (calling, callers)
-    if own < own_room and min(calling, callers) + min(local, here) < room:
-        return None
-    count = calling + local
-    first = "1 task goes" if count == 1 else f"{count} tasks go"
-    return Blocker("line", f"{first} first, and there is room for {min(room, own_room):g}")
 
 
 def _no_place(state: State, active: int, waiting: int) -> str:

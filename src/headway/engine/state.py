@@ -10,7 +10,7 @@ Laws:
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from math import inf
 from typing import NamedTuple
@@ -164,23 +164,6 @@ class ReadyQueue:
             rooms[which] -= len(found)
             self._descend(heads, index, which)
         return chosen
-
-    def ahead(self, group: int, task: int, without: Mapping[int, set[int]]) -> tuple[int, int]:
-        """How many stand before the place that a task has or would have, elsewhere and here.
-
-        Some members of some groups, which must end first anyhow, do not count.
-        """
-        counts = [0, 0]
-        for here, heap in enumerate(self._heaps):
-            for place in heap:
-                other = self._group_at[place]
-                if place < self._at[group]:
-                    excused = [task for task in without.get(other, ()) if self.has(other, task)]
-                    counts[here] += self.sizes[other] - len(excused)
-        if self.sizes[group] and not self._has_turns[group]:
-            before = self._states.count(READY, self._cursors[group], task)
-            counts[self._is_local[group]] += before
-        return counts[0], counts[1]
 
     def _members(self, group: int, count: int) -> list[int]:
         last, found = self._lasts[group], []
