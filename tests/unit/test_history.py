@@ -20,6 +20,7 @@ from headway.engine.events import (
     TaskFailed,
     TaskFinished,
     TaskProposed,
+    TaskReused,
     TaskStale,
     TaskStarted,
 )
@@ -119,6 +120,26 @@ def test_what_a_failed_attempt_worked_is_lost_and_what_it_took_was_paid_twice() 
     assert [kind for kind, *_ in pieces(passage)] == ["lost", "again", "service"]
     assert ways.retries == 1
     assert (passage.taken.microusd, passage.lost.microusd) == (1000, 500)
+
+
+@pytest.mark.parametrize(
+    "then", [TaskReused(1, 21.0), TaskProposed(1, 2, 21.0, Ending(is_renewed=True))]
+)
+def test_a_stale_result_that_is_taken_after_a_resume_ran_nothing_again(
+    then: TaskReused | TaskProposed,
+) -> None:
+    facts = (
+        BEGAN,
+        (B, TaskStarted(1, 1, 10.0, "")),
+        (B, TaskProposed(1, 1, 12.0, ANSWER)),
+        (B, TaskStale(1, 1, 13.0, "key", 0, ANSWER)),
+    )
+    assert heard(*facts).stale == 1
+    again = (b"", RunBegan(20.0, "adaptive")), (B, TaskStarted(1, 2, 20.0, ""))
+    history = heard(*facts, *again, (B, then))
+    assert (history.stale, history.lost) == (0, AttemptUsage())
+    ran = (B, TaskStarted(1, 2, 14.0, "")), (B, TaskProposed(1, 2, 15.0, ANSWER))
+    assert heard(*facts, *ran, *again, (B, then)).stale == 1
 
 
 def test_an_attempt_that_was_refused_is_counted_by_what_it_was_refused_for() -> None:

@@ -632,6 +632,7 @@ class RunHistory:
                 self._pay(task, ending)
                 if ending.is_renewed:
                     self._renew(task)
+                task.outdated = None
                 task.serve(now_s)
                 task.output_tokens, task.access = ending.output_tokens, ending.access
                 is_over = isinstance(event, TaskFinished)
@@ -648,6 +649,8 @@ class RunHistory:
                 task.number, task.ended_s = number, now_s
                 is_reused = isinstance(event, TaskReused)
                 task.group.reused += is_reused and not task.is_reused
+                if is_reused:
+                    self._renew(task)
                 task.state, task.is_reused = "finished" if is_reused else "skipped", is_reused
                 if isinstance(event, TaskSkipped):
                     task.because = event.because

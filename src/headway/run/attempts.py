@@ -511,7 +511,9 @@ class Attempts:
         if self.driver.publish(active.group, active.member, None):
             return "no"  # Its output cannot be written: the new attempt says so.
         # Paid for once: that it waits again costs nothing.
-        ending = ev.Ending(row.ending.body, row.ending.inputs, access=row.ending.access)
+        ending = ev.Ending(
+            row.ending.body, row.ending.inputs, access=row.ending.access, is_renewed=True
+        )
         event: ev.Event = ev.TaskProposed(active.task, active.number, self.driver.clock(), ending)
         self.driver.record.write((active.folded(event),))
         self._hold(active, saved.body(row))
