@@ -26,9 +26,11 @@ from headway.base.codec import as_dict
 from headway.base.numbers import percentile
 from headway.base.values import MINUTE_S, Limit, LimitKind
 from headway.engine.state import Rules
+from headway.engine.strategy import ADAPTIVE as STRATEGY
 from headway.engine.strategy import ALL_AT_ONCE, Strategy
-from headway.report.advise import advise, widths_up_to
+from headway.report.advise import advise
 from headway.report.options import (
+    ADAPTIVE,
     ONE,
     PRICE_GUESS,
     AccountGuess,
@@ -191,26 +193,24 @@ def judge(case: Case, has_hindsight: bool = True) -> Judged:
     values = {option.way: _value(case, option.way) for option in advice.options}
     best = min(values, key=lambda way: values[way])
     taken = values[advice.best.way]
-    every = dict(values)
+    every = [*values.values()]
     if has_hindsight:
-        for width in widths_up_to(case.truth.agents):
-            way = Way("pool", width)
-            if way not in every:
-                every[way] = _value(case, way)
-    least = min(every.values())
+        pools = (Strategy("fixed", width) for width in range(1, case.truth.agents + 1))
+        every += [_value(case, ADAPTIVE, pool) for pool in pools]
+    least = min(every)
     thumbs = (_unpaced(case, ALL_AT_ONCE), _unpaced(case, Strategy("waves", 4)), values[ONE])
     return Judged(
-        case.number, case.truth.agents, advice.best.way.name, best.name,
+        case.number, case.truth.agents, advice.best.way, best,
         taken / values[best], taken / least, tuple(one / values[best] for one in thumbs),
     )  # fmt: skip
 
 
-def _value(case: Case, way: Way) -> float:
+def _value(case: Case, way: Way, strategy: Strategy = STRATEGY) -> float:
     """What a way costs, with time at its worth, on average over the truths."""
     total = 0.0
     for seed in TRUTHS:
         work = work_of(case.truth, way, seed)
-        ran = rehearsed(work, case.account, way.strategy, seed)
+        ran = rehearsed(work, case.account, seed, strategy)
         total += _worth(case, work, inf if ran.failed else ran.makespan_s)
     return total / len(TRUTHS)
 
@@ -219,7 +219,7 @@ def _unpaced(case: Case, strategy: Strategy) -> float:
     """The same for a client that retries until it is let in, as the SDKs do."""
     total = 0.0
     for seed in TRUTHS:
-        work = work_of(case.truth, Way("adaptive"), seed)
+        work = work_of(case.truth, ADAPTIVE, seed)
         provider = Provider(case.account.spec, seed)
         provider.advance(0.0)
         rules = Rules(strategy, retries=0)
@@ -281,8 +281,8 @@ def report(judged: Sequence[Judged]) -> str:
     by = [
         _row(side, scores)
         for side, scores in (
-            ("one agent is best", [one.score for one in judged if one.best == ONE.name]),
-            ("several are best", [one.score for one in judged if one.best != ONE.name]),
+            ("one agent is best", [one.score for one in judged if one.best == ONE]),
+            ("several are best", [one.score for one in judged if one.best != ONE]),
         )
         if scores
     ]

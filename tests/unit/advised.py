@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.report.advise import Advice, WidthCurve, recommend
+from headway.report.advise import Advice, recommend
 from headway.report.forecast import Foreseen, SpreadNumber
 from headway.report.options import (
     ADAPTIVE,
@@ -28,7 +28,7 @@ def option(
 ) -> Option:
     """A way that takes this, for certain."""
     foreseen = Foreseen(
-        way.name, 4, exactly(4.0), exactly(time_s), exactly(0.9 * tokens), exactly(0.1 * tokens),
+        way, 4, exactly(4.0), exactly(time_s), exactly(0.9 * tokens), exactly(0.1 * tokens),
         exactly(usd * 1e6), 10.0, "width", 10.0, "width", 2.0, 0.0, 0, "a test",
     )  # fmt: skip
     return priced(situation, way, foreseen, usd * 1e6)
@@ -47,4 +47,4 @@ def both(
 def weigh(situation: Situation, options: Sequence[Option]) -> Advice:
     """The recommendation among options, on an account of which everything is known."""
     account = AccountGuess(ProviderSpec("known"), price=PRICE_GUESS)
-    return recommend(situation, options, WidthCurve(2, (), 1.0, "width", 1), account)
+    return recommend(situation, options, account)

@@ -8,37 +8,35 @@ import pytest
 from msgspec.structs import replace
 
 from headway.base.values import Budget
-from headway.report.advise import advise, best_of
+from headway.report.advise import advise
 from headway.report.forecast import Portion, SpreadNumber
 from headway.report.options import (
     ADAPTIVE,
     ONE,
-    SERIAL,
     AccountState,
     Situation,
-    Way,
     described_account,
     options_for,
     unknown_account,
-    ways_at,
+    ways_of,
 )
 from headway.sim.presets import PROVIDERS
-from tests.unit.advised import both, option, weigh
+from tests.unit.advised import both, weigh
 
 WIDE = described_account(PROVIDERS["wide"].spec)
 
 
 def test_a_month_of_five_million_tokens_pays_for_142_reviews_by_one_and_73_by_four() -> None:
-    options = options_for(Situation(budget=Budget(tokens=5e6)), WIDE, 3)
-    assert [one.runs_a_month for one in options] == [142, 73, 73, 73, 73]
-    assert [round(one.tokens) for one in options] == [35_000, *[68_000] * 4]
+    options = options_for(Situation(budget=Budget(tokens=5e6)), WIDE)
+    assert [one.runs_a_month for one in options] == [142, 73]
+    assert [round(one.tokens) for one in options] == [35_000, 68_000]
 
 
 def test_a_budget_in_money_pays_for_as_many_as_the_dearer_of_both_allows() -> None:
-    (one, *_) = options_for(Situation(budget=Budget(microusd=5_000_000)), WIDE, 3)
+    (one, *_) = options_for(Situation(budget=Budget(microusd=5_000_000)), WIDE)
     assert one.runs_a_month == 5e6 // one.microusd
     small = Situation(budget=Budget(tokens=70_000.0, microusd=5_000_000))
-    (one, several, *_) = options_for(small, WIDE, 3)
+    (one, several, *_) = options_for(small, WIDE)
     assert (one.runs_a_month, several.runs_a_month) == (2, 1)
     assert [portion.name for portion in one.foreseen.portions] == [
         "tokens of the month", "money of the month",
@@ -53,22 +51,10 @@ def test_an_answer_is_nobodys_but_ones_so_it_is_never_common() -> None:
 
 def test_a_single_agent_has_one_way_and_nothing_to_decide() -> None:
     situation = Situation(agents=1)
-    assert ways_at(situation, 1) == (ONE,)
-    assert ways_at(Situation(agents=10), 1) == (ONE, SERIAL, ADAPTIVE)
-    assert Way("waves", 5) in ways_at(Situation(agents=10), 6), "as even as they can be"
+    assert ways_of(situation) == (ONE,)
+    assert ways_of(Situation(agents=10)) == (ONE, ADAPTIVE)
     advice = advise(situation, WIDE)
     assert (advice.side, advice.best.way, advice.reasons) == ("one", ONE, ())
-
-
-def test_adaptive_is_taken_unless_another_is_better_by_more_than_luck() -> None:
-    situation = Situation()
-    pool, wave = Way("pool", 3), Way("waves", 3)
-    ways = [option(situation, pool, 100.0, 0.0), option(situation, ADAPTIVE, 105.0, 0.0)]
-    assert best_of(ways).way == ADAPTIVE
-    ways = [option(situation, pool, 100.0, 0.0), option(situation, ADAPTIVE, 107.0, 0.0)]
-    assert best_of(ways).way == pool
-    ways = [option(situation, wave, 90.0), option(situation, pool, 100.0)]
-    assert best_of(ways).way == wave
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ Laws:
 - Each rule looks at one number. The order: what is impossible; money, if little is left; several
   views of one thing; rehearsed time and cost, where they differ by more than they err; signs of
   trouble on the account, for one agent; then what favours several.
-- Among several agents the way with the lowest rehearsed cost is taken, with time at its worth:
-  adaptive, which needs no width, unless another is better by more than it errs.
+- Several agents are paced: as many are at work at once as the quota feeds.
 - Everything that was assumed is listed.
 """
 
@@ -20,32 +19,23 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headway.base.values import HOUR_S, Amounts
-from headway.engine.state import Rules
-from headway.engine.strategy import Strategy
+from headway.base.values import HOUR_S
 from headway.plans.check import BYTES_PER_TOKEN, CheckReport
 from headway.plans.expand import ExpandedPlan, GroupPlan, prompt_texts
 from headway.plans.spec import Prompt
-from headway.report.bound import bound
-from headway.report.forecast import rehearse
 from headway.report.options import (
     COMMON_SHARE,
+    ONE,
     REHEARSED_CALLS_MAX,
-    SERIAL,
-    STEPS_MAX,
     AccountGuess,
     Option,
     Shape,
     Situation,
     as_it_is_now,
-    cost_of,
     options_for,
     value_of,
-    work_of,
 )
-from headway.report.outline import UNKNOWN_MEMBERS, amounts_of
-from headway.sim.clients import PATIENT, UnpacedDoor
-from headway.sim.provider import Provider
+from headway.report.outline import UNKNOWN_MEMBERS
 
 # The rules.
 
@@ -253,10 +243,6 @@ def _group_sizes(
     return max(own, template) + given, template + given, answer
 
 
-ADAPTIVE_MARGIN: Final = 0.06
-"""Another strategy has to be better than adaptive by this share before it is preferred: its width
-was chosen on the same draw, and was in part luck."""
-
 When = Literal["now", "later"]
 
 
@@ -271,33 +257,27 @@ class Advice(Struct, frozen=True):
     """The first one decided; none if no rule applies."""
     when: When
     when_reason: str
-    curve: WidthCurve
     assumed: tuple[str, ...]
 
     @property
     def one(self) -> Option:
-        return next(option for option in self.options if not option.way.is_several)
+        return next(option for option in self.options if option.way == ONE)
 
 
 def advise(
     situation: Situation, guess: AccountGuess,
-    foreseen: Callable[[Situation, AccountGuess, int], Sequence[Option]] = options_for,
+    foreseen: Callable[[Situation, AccountGuess], Sequence[Option]] = options_for,
 ) -> Advice:  # fmt: skip
     """Foresee every way on the account as it is now, and weigh them."""
     now = as_it_is_now(guess, situation.state)
-    curve = width_curve(situation, now)
-    return recommend(situation, foreseen(situation, now, curve.sweet), curve, now)
+    return recommend(situation, foreseen(situation, now), now)
 
 
-def recommend(
-    situation: Situation, options: Sequence[Option], curve: WidthCurve, guess: AccountGuess
-) -> Advice:
-    """The best of some options whose numbers are known."""
-    one = next(option for option in options if not option.way.is_several)
-    many = [option for option in options if option.way.is_several]
-    several = best_of(many) if many else one
+def recommend(situation: Situation, options: Sequence[Option], guess: AccountGuess) -> Advice:
+    """The better of the options, whose numbers are known: one agent, and several if there are."""
+    one, several = options[0], options[-1]
     facts = RuleFacts(situation, one, several)
-    found = reasons_by_rule(facts) if many else []
+    found = reasons_by_rule(facts) if several is not one else []
     side: Side = found[0].side if found else "one"
     reasons = tuple(
         why if why.side == side else replace(why, overruled_by=found[0].rule) for why in found
@@ -305,19 +285,7 @@ def recommend(
     best = several if side == "several" else one
     when, why = _when(facts, best)
     assumed = (*guess.assumed, *_assumed(situation, guess))
-    return Advice(situation, tuple(options), best, side, reasons, when, why, curve, assumed)
-
-
-def best_of(options: Sequence[Option]) -> Option:
-    """The one with the best value; adaptive if that is nearly as good."""
-    best = min(options, key=lambda option: (value_of(option), option.time_s))
-    for option in options:
-        if option.way.kind == "adaptive":
-            allowed = value_of(best) * (1.0 + ADAPTIVE_MARGIN)
-            in_time = best.time_s * (1.0 + ADAPTIVE_MARGIN)
-            if value_of(option) <= allowed and option.time_s <= in_time:
-                return option
-    return best
+    return Advice(situation, tuple(options), best, side, reasons, when, why, assumed)
 
 
 def _when(facts: RuleFacts, best: Option) -> tuple[When, str]:
@@ -356,67 +324,3 @@ def _assumed(situation: Situation, guess: AccountGuess) -> Iterator[str]:
         yield "tokens cost $3 a million in and $15 out: the price is not known"
     if situation.agents * situation.calls_each > REHEARSED_CALLS_MAX:
         yield f"of {situation.agents:,} agents a part was rehearsed, and continued as a line"
-
-
-# Time and money against width: how the account answers to 1, 2, 3... agents at once.
-
-NEARLY: Final = 0.02
-"""The sweet spot is the smallest width whose time is within this share of the best one's."""
-
-WIDTHS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28)
-EVERY_WIDTH_MAX: Final = 12
-"""Of so many agents every width is tried; of more, those above."""
-
-HOPELESS: Final = 4.0
-"""No wider pool is tried once one takes this many times as long as the best one."""
-
-
-class WidthPoint(Struct, frozen=True):
-    """A pool of one width."""
-
-    width: int
-    time_s: float
-    microusd: float
-    refused: int
-
-
-class WidthCurve(Struct, frozen=True):
-    """All widths that were tried."""
-
-    agents: int
-    """Agents of the rehearsal: fewer than asked for, if these are many."""
-    points: tuple[WidthPoint, ...]
-    bound_s: float
-    binding: str
-    sweet: int
-
-
-def width_curve(situation: Situation, guess: AccountGuess) -> WidthCurve:
-    """Rehearse a pool of every width that there are agents for."""
-    agents = situation.rehearsed_agents
-    work = work_of(situation, SERIAL, agents=agents)
-    paid = cost_of(guess, amounts_of(work.calls))
-    points: list[WidthPoint] = []
-    for width in widths_up_to(agents):
-        if points and points[-1].time_s > HOPELESS * min(one.time_s for one in points):
-            break
-        provider, door = Provider(guess.spec, 1), UnpacedDoor(PATIENT, 1)
-        rules = Rules(Strategy("fixed", width), retries=0)
-        ran = rehearse(work, provider, door, rules, STEPS_MAX)
-        wasted = cost_of(guess, Amounts(ran.wasted_tokens, 0.0))
-        time_s = inf if ran.failed else ran.makespan_s
-        points.append(WidthPoint(width, time_s, paid + wasted, ran.refused))
-    least = bound(guess.spec, work.calls, work.needs, guess.share)
-    return WidthCurve(agents, tuple(points), least.time_s, least.binding, sweet_spot(points))
-
-
-def widths_up_to(agents: int) -> tuple[int, ...]:
-    """Every width of few agents; of many, closer together where it matters."""
-    if agents <= EVERY_WIDTH_MAX:
-        return tuple(range(1, agents + 1))
-    return (*(width for width in WIDTHS if width < agents), agents)
-
-
-def sweet_spot(points: Sequence[WidthPoint]) -> int:
-    best_s = min(point.time_s for point in points)
-    return min(one.width for one in points if one.time_s <= best_s * (1.0 + NEARLY))

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from headway.base.values import HOUR_S, MINUTE_S, Amounts, Budget, Demand, Limit, Spend
 from headway.engine.state import Rules
+from headway.engine.strategy import ADAPTIVE as STRATEGY
 from headway.engine.strategy import Strategy
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.calls import AccountCalls
@@ -258,40 +259,10 @@ LESSONS: Final = 8
 
 KIND: Final = "advised"
 
-Kind = Literal["one", "serial", "waves", "pool", "adaptive"]
-
-
-class Way(Struct, frozen=True):
-    """How to do it: by one agent or by several, and how many of them at once."""
-
-    kind: Kind
-    width: int | None = None
-    """Agents at once; None: as many as the quota feeds."""
-
-    @property
-    def name(self) -> str:
-        """For people; the strategies' own names where headway has one."""
-        if self.kind == "one":
-            return "one agent"
-        if self.kind == "serial":
-            return "one at a time"
-        return self.strategy.name
-
-    @property
-    def strategy(self) -> Strategy:
-        """As `headway run --strategy` takes it."""
-        if self.kind == "adaptive":
-            return Strategy()
-        return Strategy("waves" if self.kind == "waves" else "fixed", self.width or 1)
-
-    @property
-    def is_several(self) -> bool:
-        return self.kind != "one"
-
-
-ONE: Final = Way("one", 1)
-SERIAL: Final = Way("serial", 1)
-ADAPTIVE: Final = Way("adaptive")
+Way = Literal["one agent", "adaptive"]
+"""One agent does it all; or several, as many at once as the quota feeds."""
+ONE: Final[Way] = "one agent"
+ADAPTIVE: Final[Way] = "adaptive"
 
 
 class Option(Struct, frozen=True):
@@ -327,7 +298,7 @@ def work_of(
     """
     own = _own_calls(situation, seed, scale, agents or situation.agents)
     common = scale * situation.common_tokens
-    if not way.is_several:
+    if way == ONE:
         own = [[call for mine in own for call in mine]]
     for mine in own:
         mine[0] = replace(mine[0], input_tokens=mine[0].input_tokens + common)
@@ -343,7 +314,9 @@ def work_of(
     return Workload(KIND, Graph.of(tasks), tuple(tuple(mine) for mine in own))
 
 
-def rehearsed(work: Workload, guess: AccountGuess, strategy: Strategy, seed: int = 1) -> Rehearsed:
+def rehearsed(
+    work: Workload, guess: AccountGuess, seed: int = 1, strategy: Strategy = STRATEGY
+) -> Rehearsed:
     """One run in virtual time, paced as headway paces."""
     provider = Provider(guess.spec, seed)
     provider.shows_progress = True
@@ -370,10 +343,10 @@ def option_of(situation: Situation, guess: AccountGuess, way: Way) -> Option:
         ]  # fmt: skip
     else:
         works = (work_of(situation, way, scale=scale) for scale in scales)
-        runs = [_run(work, guess, way.strategy) for work in works]
+        runs = [_run(work, guess) for work in works]
     mid = runs[1]
     foreseen = Foreseen(
-        way.name, situation.agents if way.is_several else 1,
+        way, 1 if way == ONE else situation.agents,
         _spread([run.calls for run in runs]), _spread([run.time_s for run in runs]),
         _spread([run.amounts.input_tokens for run in runs]),
         _spread([run.amounts.output_tokens for run in runs]),
@@ -401,20 +374,13 @@ def priced(situation: Situation, way: Way, foreseen: Foreseen, microusd: float) 
     return Option(way, replace(foreseen, portions=tuple(portions)), microusd, runs)
 
 
-def options_for(situation: Situation, guess: AccountGuess, width: int) -> tuple[Option, ...]:
-    """Every way there is; `width` is the one worth having, for ways that need one."""
-    return tuple(option_of(situation, guess, way) for way in ways_at(situation, width))
+def ways_of(situation: Situation) -> tuple[Way, ...]:
+    return (ONE,) if situation.agents == 1 else (ONE, ADAPTIVE)
 
 
-def ways_at(situation: Situation, width: int) -> tuple[Way, ...]:
-    """One agent; one at a time; waves; a pool; adaptive. Waves are as even as they can be."""
-    rounds = ceil(situation.agents / width)
-    if situation.agents == 1:
-        return (ONE,)
-    even = ceil(situation.agents / rounds)
-    waves = (Way("waves", even),) if even > 1 else ()
-    pool = (Way("pool", width),) if width > 1 else ()
-    return (ONE, SERIAL, *waves, *pool, ADAPTIVE)
+def options_for(situation: Situation, guess: AccountGuess) -> tuple[Option, ...]:
+    """Every way there is."""
+    return tuple(option_of(situation, guess, way) for way in ways_of(situation))
 
 
 class _Run(Struct, frozen=True):
@@ -427,8 +393,8 @@ class _Run(Struct, frozen=True):
     width: float
 
 
-def _run(work: Workload, guess: AccountGuess, strategy: Strategy) -> _Run:
-    ran, amounts = rehearsed(work, guess, strategy), amounts_of(work.calls)
+def _run(work: Workload, guess: AccountGuess) -> _Run:
+    ran, amounts = rehearsed(work, guess), amounts_of(work.calls)
     beyond = max(0.0, ran.used_tokens - amounts.input_tokens - amounts.output_tokens)
     busy_s = sum(ended_s - sent_s for sent_s, ended_s in ran.calls)
     return _Run(
@@ -442,8 +408,7 @@ def _continued(situation: Situation, guess: AccountGuess, way: Way, least_s: flo
     """All agents, by a line through a part and half of it, and no faster than the bound."""
     part = situation.rehearsed_agents
     whole, half = (
-        _run(work_of(situation, way, agents=agents), guess, way.strategy)
-        for agents in (part, part // 2)
+        _run(work_of(situation, way, agents=agents), guess) for agents in (part, part // 2)
     )
     more = (situation.agents - part) / (part - part // 2)
     work = work_of(situation, way)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from headway.base.folders import folders
 from headway.base.values import Amounts
+from headway.engine.strategy import ADAPTIVE as STRATEGY
 from headway.plans.check import check
 from headway.plans.document import absent
 from headway.plans.load import Loaded
@@ -18,6 +19,8 @@ from headway.plans.spec import Prompt
 from headway.report.advise import situation_of
 from headway.report.forecast import QUICK
 from headway.report.options import (
+    ADAPTIVE,
+    ONE,
     AccountGuess,
     Option,
     Situation,
@@ -25,7 +28,6 @@ from headway.report.options import (
     option_of,
     options_for,
     priced,
-    ways_at,
 )
 from headway.run.forecasts import Prospect, known_account, look, prospect_of
 
@@ -62,32 +64,26 @@ def planned_prospect(loaded: Loaded, path: Path, environment: Mapping[str, str])
 
 
 def foreseen_options(
-    prospect: Prospect | None, situation: Situation, guess: AccountGuess, width: int
+    prospect: Prospect | None, situation: Situation, guess: AccountGuess
 ) -> tuple[Option, ...]:
-    """Every way to do it, in numbers.
+    """One agent and several, in numbers.
 
     For a plan that ran before, several agents are forecast from its own runs, and one agent that
     does it all is rehearsed with the sizes that its tasks had. Otherwise agents of the situation's
     sizes are rehearsed.
     """
-    if prospect is None:
-        return options_for(situation, guess, width)
-    options: list[Option] = []
-    for way in ways_at(situation, width):
-        if not way.is_several:
-            options.append(option_of(situation, guess, way))
-            continue
-        found = replace(prospect.foresee(way.strategy, QUICK), strategy=way.name)
-        cost = found.microusd
-        amounts = Amounts(found.input_tokens.mid, found.output_tokens.mid)
-        paid = cost_of(guess, amounts) if cost is None else cost.mid
-        options.append(priced(situation, way, found, paid))
-    return tuple(options)
+    if prospect is None or situation.agents == 1:
+        return options_for(situation, guess)
+    found = replace(prospect.foresee(STRATEGY, QUICK), strategy=ADAPTIVE)
+    amounts = Amounts(found.input_tokens.mid, found.output_tokens.mid)
+    paid = cost_of(guess, amounts) if found.microusd is None else found.microusd.mid
+    several = priced(situation, ADAPTIVE, found, paid)
+    return option_of(situation, guess, ONE), several
 
 
 def with_sizes_seen(prospect: Prospect, situation: Situation) -> Situation:
     """The situation with tasks as large as those that ran."""
-    found = prospect.foresee(ways_at(situation, 1)[-1].strategy, QUICK)
+    found = prospect.foresee(STRATEGY, QUICK)
     output = found.output_tokens.mid / situation.agents
     tokens = found.tokens.mid / situation.agents
     return replace(situation, tokens_each=max(2.0, tokens), output_each=max(1.0, output))

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 from time import localtime, strftime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headway.base.numbers import short
 from headway.report.forecast import MONEY, Foreseen, Portion, SpreadNumber
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import (
-    Glyphs,
     bound_words,
     cents,
     count,
     duration,
-    glyphs_for,
     unknown_cost,
     usd,
 )
@@ -24,7 +22,7 @@ from headway.report.text.words import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headway.report.advise import Advice, WidthCurve
+    from headway.report.advise import Advice
     from headway.report.options import Option
     from headway.run.forecasts import PlannedStart
 
@@ -159,11 +157,6 @@ def portion_words(portion: Portion) -> str:
 
 # Advice: options side by side, the recommendation, reasons, assumptions.
 
-NAMES: Final = {
-    "one": "one agent", "serial": "one at a time", "waves": "waves of {}", "pool": "a pool of {}",
-    "adaptive": "adaptive",
-}  # fmt: skip
-
 
 def draw_advice(console: Console, advice: Advice) -> None:
     from rich.text import Text
@@ -174,28 +167,24 @@ def draw_advice(console: Console, advice: Advice) -> None:
     if advice.when_reason:
         console.print(f"Later, because {advice.when_reason}.", soft_wrap=True)
     print_lines(console, reason_lines(advice))
-    console.print()
-    print_lines(console, plot_lines(advice.curve, console.width, glyphs_for(console)))
     if advice.assumed:
         console.print()
         print_lines(console, ("Assumed:", *(f"  {one}" for one in advice.assumed)), "dim")
 
 
 def sentence(advice: Advice) -> str:
-    best, one = advice.best, advice.one
+    best, one, several = advice.best, advice.one, advice.options[-1]
     took = f"about {duration(best.time_s)} and {short(best.tokens)} tokens ({_option_cost(best)})"
     start = "" if advice.when == "now" else ", later"
-    if not best.way.is_several:
-        several = [option for option in advice.options if option.way.is_several]
-        other = min(several, key=lambda option: option.time_s, default=None)
-        beside = "" if other is None else (
-            f"; several would take {duration(other.time_s)} and {short(other.tokens)}"
+    if advice.side == "one":
+        beside = "" if several is one else (
+            f"; several would take {duration(several.time_s)} and {short(several.tokens)}"
         )  # fmt: skip
         return f"Use one agent{start}: {took}{beside}."
     beside = f"one agent would take {duration(one.time_s)} and {short(one.tokens)}"
     share = min(1.0, best.foreseen.bound_s / best.time_s) if 0 < best.time_s < inf else 0.0
     return (
-        f"Use {advice.situation.agents} agents, {name_of(best)}{start}: {took}, "
+        f"Use {advice.situation.agents} agents{start}: {took}, "
         f"{best.foreseen.width:.1f} at once on average, {share:.0%} of the best possible speed; "
         f"{beside}."
     )
@@ -211,10 +200,6 @@ def reason_lines(advice: Advice) -> Iterator[str]:
         yield f"  {role:10} {reason.rule} -> {reason.side}: {reason.reason}{by}"
 
 
-def name_of(option: Option) -> str:
-    return NAMES[option.way.kind].format(option.way.width)
-
-
 def _draw_options(console: Console, advice: Advice) -> None:
     from rich.table import Table
 
@@ -226,7 +211,7 @@ def _draw_options(console: Console, advice: Advice) -> None:
     for option in advice.options:
         seen = option.foreseen
         cells = [
-            name_of(option), duration(option.time_s), duration(seen.time_s.low),
+            option.way, duration(option.time_s), duration(seen.time_s.low),
             duration(seen.time_s.high), short(option.tokens), _option_cost(option),
             f"{seen.refused / max(1.0, seen.calls.mid):.0%}", f"{seen.width:.1f}",
         ]  # fmt: skip
@@ -240,7 +225,7 @@ def _draw_options(console: Console, advice: Advice) -> None:
         console.print(f"On the account {seen.account}{learned}.", soft_wrap=True)
     least = bound_words(seen.bound_s, seen.binding, seen.fair_s, seen.fair_binding)
     console.print(
-        f"Best possible for {name_of(advice.best)}: {least}. In eight of ten runs the time lies "
+        f"Best possible for {advice.best.way}: {least}. In eight of ten runs the time lies "
         "between `from` and `to`, if sizes are known to a fifth.",
         soft_wrap=True,
     )
@@ -251,31 +236,3 @@ def _draw_options(console: Console, advice: Advice) -> None:
 def _option_cost(option: Option) -> str:
     about = "" if option.foreseen.microusd is not None else "~"
     return f"{about}{cents(option.microusd)}"
-
-
-ROOM: Final = 36
-
-BAR_LEAST: Final = 10
-BAR_MOST: Final = 60
-
-
-def plot_lines(curve: WidthCurve, columns: int, glyphs: Glyphs) -> Iterator[str]:
-    """A pool of each width; a bar is as long as it takes, and the bound is marked in it."""
-    from headway.report.options import HOUR_MICROUSD, waiting_microusd
-
-    ends = [point.time_s for point in curve.points if point.time_s < inf]
-    longest = max(ends, default=1.0)
-    cells = max(BAR_LEAST, min(BAR_MOST, columns - ROOM))
-    yield (
-        f"Fixed concurrency, unpaced: time (| is the bound, {duration(curve.bound_s)}) and "
-        f"cost with time at {usd(HOUR_MICROUSD)} an hour:"
-    )
-    mark = min(cells - 1, round(cells * curve.bound_s / longest))
-    for point in curve.points:
-        filled = cells if point.time_s == inf else round(cells * point.time_s / longest)
-        bar = (glyphs.busy * filled).ljust(cells)
-        value = point.microusd + waiting_microusd(point.time_s)
-        worth = "" if value == inf else f" {cents(value):>8}"
-        spot = "  <- sweet spot" if point.width == curve.sweet else ""
-        took = f"{duration(point.time_s):>12}{worth}{spot}"
-        yield f"{point.width:4}  {bar[:mark]}|{bar[mark + 1 :]}  {took}"
