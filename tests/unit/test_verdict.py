@@ -18,16 +18,8 @@ from headway.engine.events import (
     TaskStarted,
     WaveBegan,
 )
-from headway.report.history import (
-    RunHistory,
-    RunVerdict,
-    Standing,
-    effective_width,
-    in_line,
-    stand,
-    stays,
-    verdict,
-)
+from headway.report.history import RunHistory, RunVerdict, Standing, stand, verdict
+from headway.report.tables import effective_width, in_line, stays
 
 CASES = (
     (Standing(), False, RunVerdict("new")),

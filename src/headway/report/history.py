@@ -118,15 +118,6 @@ def _over(standing: Standing, finished: RunFinished) -> RunVerdict:
 TURNED_AWAY: Final[frozenset[FaultKind]] = frozenset(("rate", "concurrency", "overload"))
 """Faults after which a task stands in the provider's line, not in ours."""
 
-FAST_SHARE: Final = 0.1
-"""The fastest tenth of a group shows how fast an answer comes when nothing is before it."""
-
-FAST_TASKS_MIN: Final = 5
-"""With fewer answers a slow one cannot be distinguished from a long one."""
-
-QUEUED_FROM: Final = 2.0
-"""An answer that takes more than this many times as long, per token, was queued at the provider."""
-
 P95: Final = 0.95
 
 # What the user sees of a task: the same words in every view, and in JSON with underscores.
@@ -649,11 +640,12 @@ class RunHistory:
                 task.number, task.ended_s = number, now_s
                 is_reused = isinstance(event, TaskReused)
                 task.group.reused += is_reused and not task.is_reused
-                if is_reused:
-                    self._renew(task)
                 task.state, task.is_reused = "finished" if is_reused else "skipped", is_reused
                 if isinstance(event, TaskSkipped):
                     task.because = event.because
+                else:
+                    self._renew(task)
+                    task.outdated = None
         task.is_sent = isinstance(event, CallAdmitted)
 
     def _of_a_call(self, task: TaskHistory, event: CallWaited | CallAdmitted, now_s: float) -> None:
@@ -736,7 +728,6 @@ class RunHistory:
             return
         for lost in (task.lost, task.group.lost, self.lost):
             lost.add(task.outdated, -1)
-        task.outdated = None
         self.stale -= 1
 
     def _pay(self, task: TaskHistory, ending: Ending) -> None:
@@ -755,49 +746,3 @@ class RunHistory:
                 usage.unpriced += task.is_unpriced
                 usage.microusd += task.reserved_microusd
         task.is_sent = False
-
-
-def in_line(tasks: Iterable[TaskHistory]) -> dict[bytes, float]:
-    """For each answered task, how long it probably stood in line at the provider.
-
-    The provider does not say. An answer's time per token tells: what is far beyond the fastest
-    tenth of its group was not spent on the answer. Only one call's time can be read like this.
-    """
-    took: dict[str, list[tuple[bytes, float, float]]] = {}
-    for one in tasks:
-        if one.state == "finished" and one.output_tokens > 0.0 and one.calls == 1:
-            last = one.last_service
-            answer = (one.key, last.to_s - last.from_s, one.output_tokens)
-            took.setdefault(one.group.name, []).append(answer)
-    lines: dict[bytes, float] = {}
-    for answers in took.values():
-        if len(answers) < FAST_TASKS_MIN:
-            continue
-        fast_s = percentile([took_s / tokens for _, took_s, tokens in answers], FAST_SHARE)
-        for key, took_s, tokens in answers:
-            if took_s > QUEUED_FROM * fast_s * tokens:
-                lines[key] = took_s - fast_s * tokens
-    return lines
-
-
-def stays(task: TaskHistory, line_s: float) -> list[tuple[StayKind, float, float]]:
-    """Where a task was while it did not wait here; its last call began with so long in line."""
-    shown: list[tuple[StayKind, float, float]] = [
-        ("provider" if kind == "refused" else "busy", from_s, to_s)
-        for kind, from_s, to_s, _ in task.pieces
-        if kind in ("service", "lost", "refused")
-    ]
-    if line_s:
-        _, from_s, to_s = shown.pop()
-        shown += [("provider", from_s, from_s + line_s), ("busy", from_s + line_s, to_s)]
-    return shown
-
-
-def effective_width(history: RunHistory, lines: dict[bytes, float]) -> float:
-    """How many were really worked on at once, on average over the time that any had started."""
-    if history.active_s <= 0.0:
-        return 0.0
-    served_s = -sum(lines.values())
-    for one in history.tasks.values():
-        served_s += sum(to_s - from_s for kind, from_s, to_s in stays(one, 0.0) if kind == "busy")
-    return served_s / history.active_s

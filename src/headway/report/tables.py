@@ -7,14 +7,14 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
 from headway.base.numbers import median, percentile
-from headway.report.history import P95, StayKind
+from headway.report.history import P95, RunHistory, StayKind, TaskHistory
 
 if TYPE_CHECKING:
     from headway.report.bound import Bound
@@ -139,3 +139,61 @@ def _cells(spent: list[list[float]], end: tuple[float, bool] | None, step_s: flo
         most = max(here_s, turned_away_s, busy_s)
         cells.append("busy" if busy_s == most else "provider" if turned_away_s == most else "here")
     return cells
+
+
+# How wide a run really was: who was worked on, and who stood in line at the provider.
+
+FAST_SHARE: Final = 0.1
+"""The fastest tenth of a group shows how fast an answer comes when nothing is before it."""
+
+FAST_TASKS_MIN: Final = 5
+"""With fewer answers a slow one cannot be distinguished from a long one."""
+
+QUEUED_FROM: Final = 2.0
+"""An answer that takes more than this many times as long, per token, was queued at the provider."""
+
+
+def in_line(tasks: Iterable[TaskHistory]) -> dict[bytes, float]:
+    """For each answered task, how long it probably stood in line at the provider.
+
+    The provider does not say. An answer's time per token tells: what is far beyond the fastest
+    tenth of its group was not spent on the answer. Only one call's time can be read like this.
+    """
+    took: dict[str, list[tuple[bytes, float, float]]] = {}
+    for one in tasks:
+        if one.state == "finished" and one.output_tokens > 0.0 and one.calls == 1:
+            last = one.last_service
+            answer = (one.key, last.to_s - last.from_s, one.output_tokens)
+            took.setdefault(one.group.name, []).append(answer)
+    lines: dict[bytes, float] = {}
+    for answers in took.values():
+        if len(answers) < FAST_TASKS_MIN:
+            continue
+        fast_s = percentile([took_s / tokens for _, took_s, tokens in answers], FAST_SHARE)
+        for key, took_s, tokens in answers:
+            if took_s > QUEUED_FROM * fast_s * tokens:
+                lines[key] = took_s - fast_s * tokens
+    return lines
+
+
+def stays(task: TaskHistory, line_s: float) -> list[tuple[StayKind, float, float]]:
+    """Where a task was while it did not wait here; its last call began with so long in line."""
+    shown: list[tuple[StayKind, float, float]] = [
+        ("provider" if kind == "refused" else "busy", from_s, to_s)
+        for kind, from_s, to_s, _ in task.pieces
+        if kind in ("service", "lost", "refused")
+    ]
+    if line_s:
+        _, from_s, to_s = shown.pop()
+        shown += [("provider", from_s, from_s + line_s), ("busy", from_s + line_s, to_s)]
+    return shown
+
+
+def effective_width(history: RunHistory, lines: dict[bytes, float]) -> float:
+    """How many were really worked on at once, on average over the time that any had started."""
+    if history.active_s <= 0.0:
+        return 0.0
+    served_s = -sum(lines.values())
+    for one in history.tasks.values():
+        served_s += sum(to_s - from_s for kind, from_s, to_s in stays(one, 0.0) if kind == "busy")
+    return served_s / history.active_s

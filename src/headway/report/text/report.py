@@ -22,13 +22,8 @@ from headway.errors import HeadwayError
 from headway.journal.documents import RunOutline
 from headway.journal.reader import JournalReader
 from headway.report import time_use as use
-from headway.report.history import (
-    GroupHistory,
-    RunHistory,
-    Standing,
-    effective_width,
-    in_line,
-)
+from headway.report.history import GroupHistory, RunHistory, Standing
+from headway.report.tables import effective_width, in_line
 from headway.report.text.run_view import RunView
 from headway.report.text.runs import (
     STYLES,

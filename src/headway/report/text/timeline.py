@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.journal.reader import JournalReader
-from headway.report.history import TaskHistory, effective_width, in_line, stays
-from headway.report.tables import Cell, TimelineLane, timeline
+from headway.report.history import TaskHistory
+from headway.report.tables import Cell, TimelineLane, effective_width, in_line, stays, timeline
 from headway.report.text.run_view import RunView
 from headway.report.text.terminal import print_lines
 from headway.report.text.words import count, duration, glyphs_for, one_line
