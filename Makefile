@@ -25,10 +25,8 @@ ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(RUNTIME) ## a plan explores 22 modules end to end; then the same race, six ways, in virtual time
-	@cd examples/plans/explore && $(CURDIR)/$(BIN)/headway run plan.yaml --sim script.yaml
-	@$(BIN)/headway timeline last
-	@$(BIN)/headway sim demo
+run: $(RUNTIME) ## what a pool of workers cannot do, in half a minute: limits, a kill, one file
+	@$(BIN)/python -m examples.tour
 
 test: lint ## lint, then all tests but the long ones
 	@$(BIN)/python -m pytest -q -n auto -m '$(SHORT) and not wallclock' $(CORE_TESTS)
