@@ -163,8 +163,8 @@ def verdict(found: Sequence[Scene]) -> str:
     refused = sum(scene.headway.refused for scene in found)
     times = [scene.headway.makespan_s / scene.pools[scene.best].makespan_s for scene in found]
     return (
-        f"headway, with nothing configured: {refused:.0f} refusals, {min(times):.2f} to "
-        f"{max(times):.2f} times the time of the best pool, which has {pool_refused:.0f}"
+        f"headway: {refused:.0f} refusals, {min(times):.2f} to {max(times):.2f} times the time "
+        f"of the best pool, which has {pool_refused:.0f}"
     )
 
 
