@@ -198,7 +198,7 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
     from headway.cli.running import Show, conduct, meter_of
     from headway.report.findings import ERRORS
     from headway.report.text.runs import files_of, landing_lines
-    from headway.run.landing import land, most_reruns
+    from headway.run.landing import land, most_more
     from headway.run.observe import findings_of, observer_of
     from headway.run.plan_run import has_commands, with_meter
 
@@ -211,7 +211,7 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
     is_shown = not parsed.quiet
     if parsed.forecast:
         _forecast(run, source, journal, is_shown and not parsed.json)
-    if is_shown and not parsed.json and (words := most_reruns(run)):
+    if is_shown and not parsed.json and (words := most_more(run)):
         print(words, file=sys.stderr)
     observer = observer_of(parsed.observe, run, journal, learns=parsed.learn)
     launch = observer.around(run.launch, crew.shim())

@@ -39,6 +39,7 @@ from headway.plans.remarks import (
     undeclared,
     unknown_files,
 )
+from headway.plans.rounds import loops_of
 from headway.plans.section import where
 from headway.plans.spec import CommandSpec, Prompt, Python, text_of
 
@@ -143,7 +144,11 @@ def check(survey: Survey, absent: Absent = lambda _: frozenset()) -> CheckReport
         warnings=tuple(one.message for one in remarks if one.severity == "warning"),
         remarks=remarks,
         boundary=found,
-        answers=(*answers(found, *folder_agents(expanded)), judged_by(expanded, unknown)),
+        answers=(
+            *answers(found, *folder_agents(expanded)),
+            *_loops(expanded),
+            judged_by(expanded, unknown),
+        ),
         not_judged=unknown,
     )
 
@@ -167,6 +172,21 @@ def _groups(expanded: ExpandedPlan, graph: Graph) -> tuple[GroupReport, ...]:
         )
         for group in expanded.groups
     )
+
+
+def _loops(expanded: ExpandedPlan) -> Iterator[str]:
+    """What is done on top if a task sends back the work of another one."""
+    for loop in loops_of(expanded):
+        judge = expanded.groups[loop.judge]
+        assert judge.task.revise is not None
+        counts = [expanded.groups[one].count for one in loop.body]
+        more = (loop.last - 1) * sum(filter(None, counts))
+        times = "once" if loop.last == 2 else f"{loop.last - 1} times"
+        unknown = " and those whose number is not known" if None in counts else ""
+        yield (
+            f"Loop: `{judge.name}` may send back the work of `{judge.task.revise.task}` {times}: "
+            f"up to {more:,} tasks more{unknown}."
+        )
 
 
 def remarks_on(survey: Survey, absent: Absent) -> tuple[Remark, ...]:

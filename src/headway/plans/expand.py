@@ -15,10 +15,11 @@ from math import prod
 from typing import Final
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headway.base.digest import DIGEST_BYTES, digest
 from headway.errors import Fix, InternalError, PlanTooLargeError, TemplateError
+from headway.plans.grammar import REJECTION
 from headway.plans.graph import Graph, Need, TaskGroup
 from headway.plans.links import links_of
 from headway.plans.resources import (
@@ -38,6 +39,7 @@ from headway.plans.spec import (
     PlanSpec,
     Prompt,
     Python,
+    Revise,
     TaskSpec,
     Value,
     WorkspaceSpec,
@@ -132,6 +134,25 @@ class NeedEdge(Struct, frozen=True):
     """`needs`, `each`, `reduce`, or `reads`: the last one was not declared but follows."""
 
 
+class Round(Struct, frozen=True):
+    """Which round of a task a group is, where another one judges its work (`rounds.py`)."""
+
+    number: int
+    last: int
+    name: str
+    """Of the task, as declared."""
+    revise: Revise
+    is_judge: bool
+    is_judged: bool
+    own: str
+    judge: str
+    """The groups of the round before: of the same task, and of the one that judges."""
+
+    @property
+    def is_last(self) -> bool:
+        return self.number == self.last
+
+
 class GroupPlan(Struct, frozen=True):
     """One declared task with its members."""
 
@@ -144,6 +165,7 @@ class GroupPlan(Struct, frozen=True):
     edges: tuple[NeedEdge, ...] = ()
     vars: Mapping[str, Template | Value] = field(default_factory=dict)
     """Of the plan and of the task; a template where the task's own is one."""
+    round: Round | None = None
 
     @property
     def name(self) -> str:
@@ -234,6 +256,7 @@ def expand(spec: PlanSpec, sources: Sources) -> ExpandedPlan:
     """The groups of a plan. Raises `PlanTooLargeError` if they have too many members."""
     index = {task.name: place for place, task in enumerate(spec.tasks)}
     leaders = leaders_of(spec)
+    judged = {task.revise.task for task in spec.tasks if task.revise is not None}
     by_leader: dict[str, Members | None] = {}
     groups: list[GroupPlan] = []
     for place, task in enumerate(spec.tasks):
@@ -249,6 +272,8 @@ def expand(spec: PlanSpec, sources: Sources) -> ExpandedPlan:
             name: template_of(value) if isinstance(value, str) else value
             for name, value in (*spec.vars, *task.vars)
         }
+        if task.name in judged:
+            variables[REJECTION] = ""
         groups.append(GroupPlan(place, task, members, index[leader.name], edges, variables))
     expanded = ExpandedPlan(spec, tuple(groups), sources)
     _check_size(expanded)
@@ -527,6 +552,10 @@ def _shared(expanded: ExpandedPlan, group: GroupPlan) -> dict[str, object]:
         "verify": task.verify,
         "reduce": _reduced(expanded, group),
     }
+    if group.round is not None and group.round.number > 1:
+        shared["round"] = group.round.number
+    if group.round is not None and group.round.is_judge:
+        shared["judges"] = (group.round.is_last, *astuple(group.round.revise))
     if isinstance(work, Prompt):
         shared["text"] = files.get(work.file, work.file) or work.text
         shared["model"] = work.model or expanded.spec.model

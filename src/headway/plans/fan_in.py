@@ -178,11 +178,11 @@ def shapes_of(expanded: ExpandedPlan) -> tuple[FanInShape, ...]:
     """The inner levels that a plan's reductions take, in declared order.
 
     A prompt that reads the shared state is one task, and does within it what others leave to inner
-    levels: these would read the state too early.
+    levels: these would read the state too early. So is one of a loop, whose rounds may do nothing.
     """
     found: list[FanInShape] = []
     for group in expanded.groups:
-        if not is_tree(expanded, group):
+        if not is_tree(expanded, group) or group.round is not None:
             continue
         if any(ref.names[0] == "state" for ref in refs_of(expanded, group)):
             continue

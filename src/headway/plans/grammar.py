@@ -20,6 +20,9 @@ TASK_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,59}", re.ASCII)
 VARIABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,59}", re.ASCII)
 """Lower case, because commands get it as an environment variable: never `PATH`."""
 
+FIELD: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*", re.ASCII)
+ROUNDS_MAX: Final = 20
+"""How often work is sent back at most: each round is a task of its own."""
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 STRATEGY: Final = re.compile(
     r"(?P<word>adaptive|all-at-once)|(?P<sized>waves|fixed)(?:\(|:)(?P<size>[1-9]\d{0,5})\)?",
@@ -46,8 +49,14 @@ MODES: Final = ("auto", "overlay", "copy")
 WORK: Final = ("run", "prompt", "prompt_file", "python")
 """What a task does: exactly one of these."""
 
-RESERVED: Final = ("item", "index")
-"""Names that every command has already."""
+REJECTION: Final = "rejection"
+"""The variable of a task whose work another one judges: why it was sent back, empty at first."""
+
+RESERVED: Final = ("item", "index", REJECTION)
+"""Names that commands have already."""
+
+OF_REVISE: Final = ("revise", "accept", "at_most", "then")
+THENS: Final = ("fail", "continue")
 
 OF_PROGRAMS: Final = re.compile(r"\w+_proxy|p?npm_config_\w*|yarn_\w*", re.ASCII)
 """Variables in lower case that programs read: an agent would send its calls and key elsewhere."""
@@ -152,6 +161,14 @@ KEYS: Final = (
         '"python -m json.tool"'),
     PlanKey("repairs", _TASK, "count", "how often the model may correct a result that was refused",
         "1"),
+    PlanKey("revise", _TASK, "group",
+        "the task that runs again, with all between, if this one rejects its work", '"enrich"'),
+    PlanKey("accept", _TASK, "field",
+        "the field of its result that is true for work that is accepted; otherwise exit code 0",
+        '"ok"'),
+    PlanKey("at_most", _TASK, "rounds", "how often work is sent back", "2"),
+    PlanKey("then", _TASK, "then", "what follows if it is still rejected: fail or continue",
+        '"fail"'),
     PlanKey("queue", _TASK, "name", "tasks of one queue run one at a time, in declared order",
         '"deploys"'),
     PlanKey("priority", _TASK, "priority",
@@ -267,6 +284,9 @@ _SCHEMAS: Final[Mapping[str, Shape]] = {
     "strategy": _text(STRATEGY),
     "agent": _text(AGENT),
     "permissions": {"enum": list(PERMISSIONS)},
+    "field": _text(FIELD),
+    "rounds": {"type": "integer", "minimum": 1, "maximum": ROUNDS_MAX},
+    "then": {"enum": list(THENS)},
     "quorum": _any_of(_COUNT, _text(r"^([1-9][0-9]?|100)%$")),
     "share": _any_of(
         {"type": "number", "exclusiveMinimum": 0, "maximum": 1},

@@ -24,6 +24,7 @@ from headway.plans.accesses import (
 )
 from headway.plans.expand import ExpandedPlan, GroupPlan, NeedEdge
 from headway.plans.resources import SCHEME
+from headway.plans.rounds import loops_of
 from headway.plans.section import PlanFaults, shown, where
 
 # What `headway check` remarks on in a plan that can be run: what is odd, where, and the fix.
@@ -248,6 +249,7 @@ def tried(expanded: ExpandedPlan) -> tuple[Survey, PlanError | None]:
     if keys := edges_by_keys(expanded, state, order):
         expanded = _with_edges(expanded, keys)
         order = order_of(expanded, faults)
+    loops_of(expanded)  # Which refuses those that cannot be.
     return Survey(expanded, touched, state, order), refusal
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from headway.errors import CycleError, Fix, PlanShapeError, SourceError, UnknownNeedError, nearest
+from headway.plans.grammar import OF_REVISE
 from headway.plans.section import PlanFaults, shown
 from headway.plans.spec import Each, PlanSpec, TaskSpec
 
@@ -121,6 +122,9 @@ def check_links(spec: PlanSpec, faults: PlanFaults) -> PlanSpec:
             if name not in named:
                 _unknown(task, name, key, named, faults)
     _check_circles(tasks, named, faults)
+    for task in tasks:
+        if task.revise is not None:
+            _check_revise(task, task.revise.task, named, faults)
     return replace(spec, tasks=tasks)
 
 
@@ -141,15 +145,40 @@ def _check_each(task: TaskSpec, named: Mapping[str, TaskSpec], faults: PlanFault
         faults.add(SourceError, place, message, f"did you mean `{near}`?", fix)
 
 
+def _check_revise(
+    task: TaskSpec, judged: str, named: Mapping[str, TaskSpec], faults: PlanFaults
+) -> None:
+    """What a task judges is there, and comes before it by what both declare."""
+    if judged not in named:
+        _unknown(task, judged, "revise", named, faults)
+        return
+    reached, waiting = {task.name}, [task]
+    while waiting:
+        for name, _ in links_of(waiting.pop()):
+            if name in named and name not in reached:
+                reached.add(name)
+                waiting.append(named[name])
+    place = task.spot("revise").value
+    if judged == task.name:
+        message = f"`{task.name}` cannot judge its own work"
+        gone = (Fix("remove", task.spots[key].key) for key in OF_REVISE if key in task.spots)
+        hint = "remove `revise`: `verify` is for a task's own work"
+        faults.add(PlanShapeError, place, message, hint, *gone)
+    elif judged not in reached:
+        message = f"`{task.name}` judges `{judged}` and does not need it"
+        fix = task.extend("needs", judged)
+        faults.add(PlanShapeError, place, message, f"add `needs: {judged}`", fix)
+
+
 def _unknown(
     task: TaskSpec, needed: str, key: str, named: Mapping[str, TaskSpec], faults: PlanFaults
 ) -> None:
     near = nearest(needed, named)
-    verb = "needs" if key == "needs" else "reduces"
+    verb = {"reduce": "reduces", "revise": "judges"}.get(key, "needs")
     message = f"`{task.name}` {verb} `{shown(needed)}`, which the plan does not have"
     place = task.spot(key).value
     hint = f"did you mean `{near}`?"
-    if not near or near == task.name or near in task.needs:
+    if not near or near == task.name or (key != "revise" and near in task.needs):
         near, hint = "", f"remove `{shown(needed)}`, or add a task of this name"
     faults.add(UnknownNeedError, place, message, hint, task.exchange(key, needed, near))
 

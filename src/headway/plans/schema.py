@@ -19,16 +19,21 @@ from headway.base.values import Budget, parse_budget
 from headway.errors import Fix, PlanShapeError, PlanValueError, nearest
 from headway.plans.grammar import (  # fmt: skip
     AGENT,
+    FIELD,
     LANDS,
     MODES,
     NAME_CHARS_MAX,
     OF_PROGRAMS,
+    OF_REVISE,
     PERMISSIONS,
     QUORUM,
+    REJECTION,
     RESERVED,
+    ROUNDS_MAX,
     STRATEGY,
     TARGET,
     TASK_NAME,
+    THENS,
     VARIABLE_NAME,
     WORK,
     variable_name,
@@ -63,6 +68,7 @@ from headway.plans.spec import (  # fmt: skip
     Prompt,
     Python,
     Quorum,
+    Revise,
     Spot,
     TaskSpec,
     Value,
@@ -85,6 +91,8 @@ ONLY_WITH: Final = (
     ("model", ("prompt", "prompt_file")),
     ("max_tokens", ("prompt", "prompt_file")),
     ("repairs", ("prompt", "prompt_file")),
+    *((key, ("revise",)) for key in OF_REVISE[1:]),
+    ("accept", ("schema",)),
 )
 """Keys that say nothing without one of the others."""
 
@@ -232,6 +240,7 @@ def _with_rest(task: TaskSpec, section: Section, path: str, faults: PlanFaults) 
         schema=section.text("schema"),
         verify=section.text("verify"),
         repairs=1 if repairs is None else repairs,
+        revise=_revise(section, path, faults),
         queue=section.text("queue", _is_name, f"1 to {NAME_CHARS_MAX} printable characters"),
         timeout_s=section.duration("timeout"),
         stuck_s=section.duration("stuck"),
@@ -328,6 +337,25 @@ def _workspace(section: Section, path: str, faults: PlanFaults) -> WorkspaceSpec
     return said
 
 
+def _revise(section: Section, path: str, faults: PlanFaults) -> Revise | None:
+    task = section.text("revise")
+    accept = section.text("accept", FIELD.fullmatch, "the name of a field, such as `ok`")
+    at_most = section.whole("at_most", 1, ROUNDS_MAX)
+    then = section.text("then", THENS.__contains__, "fail or continue")
+    if not task:
+        return None
+    spots = section.spots()
+    if section.node("accept") is None and section.node("run") is None:
+        # The exit code of an agent, or of a function, says that it could not do its work.
+        message = f"`{path}` does not say how it rejects: only a command does by its exit code"
+        hint = (
+            "add `accept: FIELD`, a field of its `schema` that is true or false, or remove `revise`"
+        )
+        gone = (Fix("remove", spots[key].key) for key in OF_REVISE if key in spots)
+        faults.add(PlanShapeError, spots["revise"].key, message, hint, *gone)
+    return Revise(task, accept, 1 if at_most is None else at_most, then == "continue")
+
+
 def _quorum(section: Section) -> Quorum | None:
     found = QUORUM.fullmatch(section.text("quorum", QUORUM.fullmatch, "a count or `80%`"))
     return found and Quorum(int(found["count"] or 0), int(found["percent"] or 0))
@@ -409,7 +437,8 @@ def _check_name(key: Leaf, path: str, node: Keyed, faults: PlanFaults) -> None:
         return
     message = f"`{path}.{shown(text)}` is no name for a value: lower case, digits and `_`"
     if text in RESERVED:
-        message = f"`{path}.{text}` cannot be called so: `{text}` is what `each` gives"
+        giver = "revise" if text == REJECTION else "each"
+        message = f"`{path}.{text}` cannot be called so: `{text}` is what `{giver}` gives"
     if is_of_programs:
         message = f"`{path}.{shown(text)}` cannot be called so: programs read settings from it"
     better = variable_name(text, (other.text for other, _ in node.pairs))

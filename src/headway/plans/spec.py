@@ -153,6 +153,18 @@ class WorkspaceSpec(Struct, frozen=True):
         )  # fmt: skip
 
 
+class Revise(Struct, frozen=True):
+    """A task judges the work of another one, and may send it back."""
+
+    task: str
+    accept: str = ""
+    """The field of its result that is true for work that is accepted; without one, its exit code
+    is 0."""
+    at_most: int = 1
+    goes_on: bool = False
+    """Whether work that was rejected in all rounds is used all the same."""
+
+
 class TaskSpec(Struct, frozen=True):
     """One entry under `tasks`."""
 
@@ -180,6 +192,7 @@ class TaskSpec(Struct, frozen=True):
     schema: str = ""
     verify: str = ""
     repairs: int = 1
+    revise: Revise | None = None
     queue: str = ""
     timeout_s: float | None = None
     stuck_s: float | None = None

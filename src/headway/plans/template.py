@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headway.errors import Fix, InternalError, Place, TemplateError, nearest
-from headway.plans.grammar import VARIABLE_NAME, variable_name
+from headway.plans.grammar import REJECTION, VARIABLE_NAME, variable_name
 from headway.plans.links import links_of
 from headway.plans.resources import SCHEME
 from headway.plans.section import PlanFaults, shown
@@ -244,6 +244,7 @@ def leaders_of(spec: PlanSpec) -> Mapping[str, TaskSpec]:
 def scopes_of(spec: PlanSpec, some: Iterable[TaskSpec] | None = None) -> Mapping[str, Scopes]:
     """For every task, or for some of a plan's, the names that its templates can use."""
     leaders = leaders_of(spec)
+    judged = {task.revise.task for task in spec.tasks if task.revise is not None}
     channels = [(key, one.kind) for key, one in spec.channels.items() if _PLAIN.fullmatch(key)]
     every = Scope(
         vars=tuple(name for name, _ in spec.vars),
@@ -251,7 +252,14 @@ def scopes_of(spec: PlanSpec, some: Iterable[TaskSpec] | None = None) -> Mapping
         effects=tuple(key for key, kind in channels if kind == "effect"),
     )
     asked = spec.tasks if some is None else some
-    return {task.name: _scopes(task, leaders[task.name], every) for task in asked}
+    return {
+        task.name: _scopes(
+            task,
+            leaders[task.name],
+            replace(every, vars=(*every.vars, REJECTION)) if task.name in judged else every,
+        )
+        for task in asked
+    }
 
 
 def check_templates(spec: PlanSpec, shared: Located | None, faults: PlanFaults) -> None:

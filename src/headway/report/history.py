@@ -261,6 +261,7 @@ class GroupHistory(Struct):
     lost: AttemptUsage = field(default_factory=AttemptUsage)
     times_s: list[float] = field(default_factory=list)
     """Of the tasks that finished, since each was first worked on."""
+    passed: int = 0  # Tasks that took the result of the round before.
 
     @property
     def tasks(self) -> int:
@@ -733,6 +734,7 @@ class RunHistory:
     def _pay(self, task: TaskHistory, ending: Ending) -> None:
         """What an attempt took is counted once, whether it is proposed before it is judged."""
         if not task.is_paid:
+            task.group.passed += ending.is_renewed and task.outdated is None
             for taken in (task.taken, task.group.taken, self.taken):
                 taken.add(ending)
         task.is_paid = True

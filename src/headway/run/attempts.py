@@ -249,9 +249,13 @@ class Attempts:
     def asked(self, group: int, member: int, name: str) -> Iterator[tuple[Work, int, int, bool]]:
         """Of the group of this name, the members that a task needs, and whether they finished."""
         groups, ready_set = self._graph.groups, self._state.ready_set
-        need = next((one for one in groups[group].needs if groups[one.group].name == name), None)
+        needs = groups[group].needs
+        need = next((one for one in needs if groups[one.group].name == name), None)
         if need is None:
-            return
+            # Of a task that has rounds, the one that this task belongs to.
+            named = (one for one in needs if groups[one.group].name.partition("@")[0] == name)
+            if (need := next(named, None)) is None:
+                return
         states, first = ready_set.states, ready_set.numbers.firsts[need.group]
         for one in needed_members(need, member, ready_set.numbers):
             yield self.works[need.group], need.group, one, states[first + one] == DONE
@@ -552,7 +556,7 @@ class Attempts:
 def pots_of(budgets: Budgets[int], group: str) -> tuple[str, ...]:
     """The budgets that a group counts towards; `verdict/1`, which brings results together for
     `verdict`, counts towards that one."""
-    name = group if group in budgets.keys else group.partition("/")[0]
+    name = group if group in budgets.keys else group.partition("/")[0].partition("@")[0]
     return (ALL, name) if name in budgets.keys else (ALL,)
 
 

@@ -624,7 +624,7 @@ def as_tried(expanded: ExpandedPlan, folder: str) -> ExpandedPlan:
 
 def _tried_task(task: TaskSpec, number: int, folder: str) -> TaskSpec:
     work, path = task.work, task.workspace.path
-    task = replace(task, priority=float(-number), retries=0, budget=None)
+    task = replace(task, priority=float(-number), retries=0, budget=None, revise=None)
     if isinstance(work, Prompt):
         # What stands for an answer fits no schema.
         return replace(task, work=replace(work, agent=None), schema="", verify="")

@@ -57,20 +57,22 @@ def land(run: PlanRun, journal: Journal) -> Landing:
     return landing
 
 
-def most_reruns(run: PlanRun) -> str:
-    """The most that a run may take on top because files change under its tasks, in words."""
-    spec, tasks, more = run.plans.expanded.spec, 0, 0
+def most_more(run: PlanRun) -> str:
+    """The most that a run may take on top, because work is sent back or files change, in words."""
+    spec, tasks, more, rounds = run.plans.expanded.spec, 0, 0, 0
     for group in run.plans.expanded.groups:
-        workspace = spec.workspace_of(group.task)
-        if workspace is not None and group.count is not None:
-            tasks += group.count
-            more += group.count * (workspace.reruns or 0)
-    if tasks < 2 or not more:
-        return ""
-    return (
-        f"workspaces: {tasks} tasks; if files that they read change meanwhile, up to {more} of "
-        f"their runs are repeated, at most {1 + more / tasks:.1f} times the tokens"
-    )
+        workspace, count = spec.workspace_of(group.task), group.count or 0
+        rounds += count if group.round is not None and group.round.number > 1 else 0
+        if workspace is not None:
+            tasks += count
+            more += count * (workspace.reruns or 0)
+    words = [f"revise: up to {rounds:,} tasks more, if work is sent back"] if rounds else []
+    if tasks > 1 and more:
+        words.append(
+            f"workspaces: {tasks} tasks; if files that they read change meanwhile, up to {more} of "
+            f"their runs are repeated, at most {1 + more / tasks:.1f} times the tokens"
+        )
+    return "\n".join(words)
 
 
 def store_of(

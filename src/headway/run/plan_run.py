@@ -127,6 +127,7 @@ def plan_run(
     expanded = with_model(expanded, source)
     spec = expanded.spec
     plans = Plans.of(expanded)
+    expanded = plans.expanded
     shapes = tuple(plans.shapes.values())
     works: tuple[TaskWork | InnerWork, ...] = (
         *(TaskWork(index, plans, crew) for index in range(len(expanded.groups))),
@@ -140,7 +141,7 @@ def plan_run(
         is_patient=True,
     )
     budget = source.budget or spec.budget
-    budgets = {g.name: g.task.budget for g in expanded.groups if g.task.budget is not None}
+    budgets = {task.name: task.budget for task in spec.tasks if task.budget is not None}
     crew.is_foreign, crew.may_leave = source.is_foreign, source.may_leave
     crew.window_shares = plan_shares(spec, source)
     crew.must_be_priced = any(

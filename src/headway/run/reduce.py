@@ -53,6 +53,7 @@ from headway.plans.fan_in import (
 )
 from headway.plans.spec import Prompt
 from headway.run.filling import Filling, text_in
+from headway.run.revise import prompt_source
 from headway.state.folder import in_a_line
 from headway.work import (
     Attempt,
@@ -352,7 +353,7 @@ def asked_of(filling: Filling, expanded: ExpandedPlan) -> ReductionPrompt:
     task, work = group.task, group.task.work
     if not isinstance(work, Prompt):
         raise InternalError(f"`{group.name}` has no model to ask")
-    prompt = filling.text(files[filling.text(work.file)] if work.file else work.text)
+    prompt = filling.text(prompt_source(filling, files))
     schema = files[filling.text(task.schema)] if task.schema else ""
     repairs = task.repairs if task.schema or task.verify else 0
     tokens = text_tokens(prompt, schema)

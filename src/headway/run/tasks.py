@@ -38,6 +38,7 @@ from headway.plans.expand import (
 )
 from headway.plans.fan_in import REPAIR_TOKENS, FanInShape, cut_at_tokens, shapes_of
 from headway.plans.resources import PATH_CHARS_MAX, inside
+from headway.plans.rounds import with_rounds
 from headway.plans.section import shown
 from headway.plans.spec import CommandSpec, PlanSpec, Prompt, Python, TaskSpec, Value, texts_in
 from headway.plans.template import Template
@@ -52,6 +53,14 @@ from headway.run.filling import (
     value_in,
 )
 from headway.run.reduce import missing_of, perform_reduction
+from headway.run.revise import (
+    judged,
+    prompt_source,
+    rejection_in,
+    sent_back,
+    shown_body,
+    taken_from_before,
+)
 from headway.run.run_context import Crew
 from headway.state.context import Lent, lent
 from headway.state.folder import in_a_line, in_thread, share_of
@@ -86,6 +95,7 @@ class Plans(Struct):
 
     @classmethod
     def of(cls, expanded: ExpandedPlan) -> Plans:
+        expanded = with_rounds(expanded)
         shapes = {shape.group: shape for shape in shapes_of(expanded)}
         return cls(expanded, keys_of(expanded), shapes)
 
@@ -138,6 +148,8 @@ class TaskWork(Work):
     def publish(self, member: int, body: bytes | None) -> None:
         """Put a durable result under its path; without a body, only look whether that can work."""
         crew, path = self._crew, output_of(self.group, member, self._outlets)
+        if body is not None:
+            body = shown_body(self.group.round, body)
         try:
             if crew.is_foreign and body is not None:
                 publish_new(crew.folder, crew.run_folder, path, body)
@@ -153,6 +165,9 @@ class TaskWork(Work):
 
     async def _performed(self, attempt: Attempt, loan: Lent | None) -> Result:
         group, member = self.group, self.group.known.member(attempt.member)
+        if (before := taken_from_before(group, attempt)) is not None:
+            return before
+        group = sent_back(group, attempt)
         asked = Filling(group, member, attempt, self._crew.run_folder)
         if any("\0" in text for text in texts_in(member.item)):
             raise AttemptError(Fault("request", detail=ZERO))
@@ -181,7 +196,8 @@ class TaskWork(Work):
                         self._workspace, filling, self._worked, verify
                     )
                 if share is not None:
-                    value = result.value if isinstance(work, Python) else value_in(result.body)
+                    body = shown_body(group.round, result.body)
+                    value = result.value if isinstance(work, Python) else value_in(body)
                     share.keep(value, result)
                 return result
             except HeadwayError as error:
@@ -190,6 +206,18 @@ class TaskWork(Work):
         return await metered(self._crew.meter if is_command else None, attempt, perform)
 
     async def _worked(self, filling: Filling) -> Result:
+        part, rejected = self.group.round, None
+        try:
+            result = await self._done(filling)
+        except AttemptError as lost:
+            if part is None or (found := rejection_in(self.group, lost)) is None:
+                raise
+            result, rejected = found, lost.fault.detail
+        if part is None or not part.is_judge:
+            return result
+        return judged(part, result, rejected, self._crew.notes)
+
+    async def _done(self, filling: Filling) -> Result:
         work = self.group.task.work
         if isinstance(work, Prompt):
             return await self._prompt(work, filling)
@@ -208,7 +236,7 @@ class TaskWork(Work):
         if task.reduce:
             ask = partial(self._asked, work, filling)
             return await perform_reduction(filling, expanded, self._crew, self._plans.shapes, ask)
-        source = expanded.sources.files[filling.text(work.file)] if work.file else work.text
+        source = prompt_source(filling, expanded.sources.files)
         # Where the first hole is, the prompts of a group begin to differ.
         shared = 0 if self.group.count == 1 else max(0, source.find("{{"))
         return await self._asked(work, filling, filling.text(source), work.max_tokens, shared)
@@ -240,7 +268,7 @@ class TaskWork(Work):
     async def _python(self, work: Python, filling: Filling) -> Result:
         from headway.agents.function import as_text
 
-        group, expanded = self.group, self._plans.expanded
+        group, expanded = filling.group, self._plans.expanded
         if self._function is None:
             self._function = function_of(work.target, self._crew.folder)
 
@@ -418,7 +446,7 @@ def arguments_of(
 
     given: list[object] = [] if group.known.items is None else [deepcopy(member.item)]
     for edge in group.edges:
-        if edge.key != "reads":
+        if edge.key not in ("reads", "revise"):
             values = [value_in(body) for body in bodies(edge.group)]
             is_one = edge.memberwise or not expanded.groups[edge.group].task.is_group
             given.append(values[0] if is_one else values)

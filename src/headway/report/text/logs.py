@@ -96,7 +96,9 @@ TASK_WORDS: Final[dict[str, Callable[[Any], str]]] = {
     "CallWaited": lambda _: "waits for a limit",
     "CallAdmitted": lambda _: "has its permit",
     "AttemptStuck": lambda one: stuck_words(one.quiet_s),
-    "TaskFinished": lambda one: f"done{_took(one.ending)}",
+    "TaskFinished": lambda one: (
+        "done: an earlier result holds" if one.ending.is_renewed else f"done{_took(one.ending)}"
+    ),
     "TaskReused": lambda _: "reused: its result from before still holds",
     "TaskDelayed": _delayed,
     "TaskFailed": lambda one: f"failed after {count(one.attempt, 'attempt')}: {_fault(one.fault)}",

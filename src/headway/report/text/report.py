@@ -499,7 +499,7 @@ def as_json(run: RunReport) -> dict[str, object]:
         },
         "spent": as_dict(run.spent),
         "refused": dict(sorted(history.refusals.items())),
-        "retries": history.retries, "stale": history.stale,
+        "retries": history.retries, "stale": history.stale, "revised": run.run.sent_back(),
         "lost": {"tokens": round(lost.tokens), "usd": known_usd(lost.microusd, lost.unpriced)},
         "cut_off": cut_json(history),
         "groups": [

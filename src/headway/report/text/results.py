@@ -66,6 +66,7 @@ def harvest(
         for row in reader.rows()
         if run.has(row.key)
         and run.group_of(row.key) not in inner
+        and (names or "@" not in run.group_of(row.key))
         and (not names or row.name in names or row.name.partition("[")[0] in names)
         and (groups is None or run.group_of(row.key) in groups)
     ]

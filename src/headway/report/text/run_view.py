@@ -201,6 +201,17 @@ class RunView:
             if "/" in one.name and one.total
         }
 
+    def sent_back(self) -> dict[str, int]:
+        """How many tasks ran again because another one rejected their work, by their group."""
+        groups = self.history.groups
+        looped = {name.partition("@")[0] for name in groups if "@" in name}
+        found: Counter[str] = Counter()
+        for name, group in groups.items():
+            base, _, number = name.partition("@")
+            if base in looped and number != "1":
+                found[base] += group.finished - group.passed
+        return dict(+found)
+
     def time_left(self, lanes: Sequence[AccountView]) -> TimeLeft:
         found = time_left(
             self.history, self.left, [lane.limits for lane in lanes], self.history.at(self.now_s),

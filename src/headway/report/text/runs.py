@@ -162,6 +162,8 @@ def status_lines(run: RunView, width: int) -> Iterator[Text]:
     yield from block("twice", twice_words(history))
     yield from block("again", [stale_words(history)])
     landing = kept(run.reader, LANDED, Landing)
+    sent_back = (f"{name} {count(many, 'time')}" for name, many in run.sent_back().items())
+    yield from block("revised", [", ".join(sent_back)])
     yield from block("files", [] if landing is None else landing_lines(landing, run.header.run))
     yield from block("agents", islice(account_lines(run.reader, 400), LISTED_MAX))
     yield from block("failed", failure_words(run, LISTED_MAX), "red")
@@ -316,6 +318,7 @@ def as_json(run: RunView) -> dict[str, Any]:
         "parts": history.parts,
         "tasks": tasks_json(run),
         "reduces": {name: {"done": n, "total": of} for name, (n, of) in run.inner().items()},
+        "revised": run.sent_back(),
         **usage_json(taken), "known_usd": taken.microusd / 1e6, "unpriced_calls": taken.unpriced,
         "reserved_usd": in_flight_microusd(run) / 1e6,
         "refused": history.refused,
@@ -548,4 +551,4 @@ def files_of(plans: Plans, run: RunView) -> list[str]:
             if group.label(member) in done:
                 with suppress(OSError):
                     found.append(output_of(group, member, {}))
-    return found
+    return list(dict.fromkeys(found))

@@ -19,10 +19,11 @@ from headway.engine.strategy import parse
 from headway.errors import BadValueError, PlanError
 from headway.journal.documents import source_of
 from headway.journal.reader import JournalReader
-from headway.plans.expand import graph_of
+from headway.plans.expand import ExpandedPlan, graph_of
 from headway.plans.fan_in import shapes_of, with_levels
 from headway.plans.graph import Graph, TaskGroup
 from headway.plans.resources import shown_key
+from headway.plans.rounds import verdict_of, with_rounds
 from headway.report.history import TaskHistory
 from headway.report.text import runs
 from headway.report.text.logs import event_words, stuck_words
@@ -49,6 +50,7 @@ class KnownRun(Struct, frozen=True):
     graph: Graph
     rules: Rules
     label: Callable[[int, int], str]
+    plan: ExpandedPlan | None = None
 
 
 class Explanation(Struct, frozen=True):
@@ -77,6 +79,8 @@ def explain(reader: JournalReader, word: str, known: Callable[[], KnownRun | Non
         because, advice = _judged(run, row, known)
     else:
         because, advice = _started(run, row)
+        if run.header.kind == "plan" and (of_round := _round_words(run, row, known())):
+            because = f"{because}; {of_round}"
     events = (
         f"{clock(one.event.at_s, run.now_s)}  {event_words(one.event, '').strip()}"
         for one in reader.events(key=row.key)
@@ -108,6 +112,26 @@ def _started(run: RunView, row: TaskRow) -> tuple[str, str]:
         return because, ""
     advice = f"headway logs {name} '{clean_name(row.name)}'"
     return f"{because}; it {stuck_words(task.quiet_s)}", advice
+
+
+def _round_words(run: RunView, row: TaskRow, found: KnownRun | None) -> str:
+    """Which round of a loop it is, and why there is one."""
+    groups = found.plan.groups if found is not None and found.plan is not None else ()
+    name = run.group_of(row.key)
+    part = next((group.round for group in groups if group.name == name), None)
+    if part is None:
+        return ""
+    words = f"round {part.number} of at most {part.last}"
+    if part.number == 1:
+        return words
+    if row.state == "finished" and row.ending.is_renewed:
+        return f"{words}: `{part.judge}` accepted what was there, and nothing was done"
+    for one in run.rows("finished"):
+        body = run.reader.body(one.ending.body) if run.group_of(one.key) == part.judge else None
+        verdict = None if body is None else verdict_of(body, part.revise.accept)
+        if verdict is not None and not verdict.is_accepted:
+            return f"{words}: `{one_line(one.name)}` rejected: {one_line(verdict.reason, 200)}"
+    return words
 
 
 def _judged(run: RunView, row: TaskRow, known: Callable[[], KnownRun | None]) -> tuple[str, str]:
@@ -212,7 +236,7 @@ def known(reader: JournalReader) -> KnownRun | None:
 
 def _known_plan(reader: JournalReader) -> KnownRun:
     source = PlanSource.kept(reader)
-    expanded = plan_of_run(reader, source).expanded
+    expanded = with_rounds(plan_of_run(reader, source).expanded)
     graph = with_levels(graph_of(expanded), expanded, shapes_of(expanded))
 
     def label(index: int, member: int) -> str:
@@ -222,4 +246,4 @@ def _known_plan(reader: JournalReader) -> KnownRun:
         # The members of a group that was found at run time are known from its results only.
         return f"{group.name}[{member}]" if group.count is None else group.label(member)
 
-    return KnownRun(graph, Rules(ceiling=source.jobs or inf), label)
+    return KnownRun(graph, Rules(ceiling=source.jobs or inf), label, expanded)
