@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from headway.journal.documents import SOURCE, source_of
+from headway.journal.documents import FORECAST, SOURCE, kept, source_of
 from headway.journal.reader import JournalReader
 from headway.report.forecast import Foreseen
-from headway.run.forecasts import read_forecast
 from headway.sim.server import launched, truth_of
 from tests.integration.strangers_shell import Said, Stranger
 from tests.integration.written_runs import put_document
@@ -114,7 +113,7 @@ def kept_in(scene: Scene) -> list[Foreseen]:
 
 def foreseen_in(run: Path) -> Foreseen | None:
     with JournalReader(str(run)) as reader:
-        return read_forecast(reader).foreseen
+        return kept(reader, FORECAST, Foreseen)
 
 
 def test_before_anything_ran_everything_is_assumed_and_said(scene: Scene) -> None:

@@ -30,13 +30,11 @@ from headway.run.forecasts import (
     PlannedStart,
     Prospect,
     earlier_plans,
-    foreseen_each,
     known_account,
     prospect_of,
     start_of,
 )
 from headway.run.plan_run import ObservedTasks, PlanSource
-from tests.integration.strangers_shell import Stranger
 from tests.unit.viewed import live_run
 
 QUICKLY = Depth(8, 30, 10, 20)
@@ -174,38 +172,6 @@ def test_a_model_that_nobody_can_ask_has_no_account(home: dict[str, str], model:
     unknown, account = known_account(model, StoredMemory(PacingMemory()), home)
     assert account == ""
     assert unknown.memory.dialect == "plain"
-
-
-def test_commands_for_many_inputs_are_foreseen_by_the_runs_before(tmp_path: Path) -> None:
-    stranger = Stranger(tmp_path)
-    words = ("each", "--no-gateway", "-j", "2", "sleep 0.3; echo {}", ":::")
-    blind = stranger(*words[:1], "--dry-run", *words[1:], "a", "b", "c")
-    assert blind.out == "".join(f"sleep 0.3; echo {one}\n" for one in "abc")
-    assert blind.err == ""
-    assert stranger(*words, "1", "2", "3", "4").code == 0
-    many = [str(number) for number in range(20)]
-    said = stranger(*words[:1], "--dry-run", "--forecast", *words[1:], *many)
-    assert len(said.out.splitlines()) == 20
-    first, *others = said.err.splitlines()
-    assert first.startswith("takes about")
-    assert first.endswith("bound by how many tasks this machine takes at once")
-    assert others == [
-        "learned from 4 tasks of 1 earlier run",
-        "assumed: 2 at once, as in the runs before",
-    ]
-    environment = stranger.environment
-    found = foreseen_each(20, "sleep 0.3; echo {}", environment, 2)
-    assert found is not None
-    # Ten after another, whatever else the machine does.
-    assert found.time_s.mid > 2.8
-    assert (found.calls.mid, found.learned_calls, found.microusd) == (0.0, 4, None)
-    alone = foreseen_each(20, "sleep 0.3; echo {}", environment, 1)
-    assert alone is not None
-    assert alone.time_s.mid == pytest.approx(2.0 * found.time_s.mid, rel=0.2)
-    assert foreseen_each(20, "another {}", environment, 2) is None
-    # Such runs tell nothing of plans.
-    runs = list_runs(folders(environment).state)
-    assert earlier_plans(runs, str(tmp_path / "plan.yaml"), lambda *_: False).runs == 0
 
 
 def test_commands_teach_their_own_plan_only_and_each_call_once(

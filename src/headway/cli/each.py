@@ -74,12 +74,6 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.rows:
         raise UsageError("--rows needs a prompt", hint="headway each --agent prompt ... --rows F")
     source = _source(parsed, words[1:] if words[:1] == ["--"] else words)
-    if parsed.forecast:
-        from headway.report.text.forecast import foretold
-        from headway.run.forecasts import foreseen_each
-
-        found = foreseen_each(source.plan().count(), source.template, os.environ, source.jobs)
-        print(*foretold(found), sep="\n", file=sys.stderr)
     if parsed.dry_run:
         plan = source.plan()
         for member in range(plan.count()):
@@ -326,7 +320,6 @@ def _parser() -> Parser:
     add("-C", "--colsep", metavar="REGEX", help="split each input into {1}, {2} ...")
     add("--tag", action="store_true", help="begin each line of output with its input")
     add("--dry-run", action="store_true", help="print the commands, run nothing")
-    add("--forecast", action="store_true", help="first the expected time, if it has run before")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
     _add_agent(add)
     add("--timeout", metavar="TIME", help="end a command after 90s, 10m ... of its own time")

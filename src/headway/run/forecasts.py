@@ -19,7 +19,6 @@ from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from headway.agents.prompt import endpoint_of
-from headway.base.codec import decode
 from headway.base.folders import Folders, folders
 from headway.base.values import Amounts, Budget, Spend
 from headway.broker.store import StoredMemory, recall
@@ -28,7 +27,7 @@ from headway.client.admission import own_memory
 from headway.config import read_configuration
 from headway.engine.strategy import Strategy, parse
 from headway.errors import BadValueError, HeadwayError
-from headway.journal.documents import FORECAST, keep, source_of
+from headway.journal.documents import FORECAST, keep
 from headway.journal.folder import RunPlace, list_runs
 from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
@@ -56,9 +55,8 @@ from headway.report.forecast import (
 )
 from headway.report.health import quiet_from
 from headway.report.history import RunHistory
-from headway.report.outline import Outline, OutlineFacts, OutlinePart, outline_of
+from headway.report.outline import Outline, OutlineFacts, outline_of
 from headway.report.sizes import AnsweredTask, SeenCall, seen_of
-from headway.run.each import EachSource
 from headway.run.launch import moment_s
 from headway.run.plan_run import (
     ObservedTasks,
@@ -69,16 +67,6 @@ from headway.run.plan_run import (
     with_model,
 )
 from headway.wire.prices import price_of
-
-NONE: Final = "none"
-
-
-class KeptForecast(Struct, frozen=True):
-    """What is known of a run's forecast: what it says, or why there is none."""
-
-    foreseen: Foreseen | None
-    word: str = ""
-    """`none` or `spoilt`; empty if there is one."""
 
 
 def foresee_run(run: PlanRun, source: PlanSource, journal: Journal) -> Foreseen | None:
@@ -101,21 +89,10 @@ def foresee_run(run: PlanRun, source: PlanSource, journal: Journal) -> Foreseen 
     return found
 
 
-def read_forecast(reader: JournalReader) -> KeptForecast:
-    """What was foreseen, or the reason why there is nothing."""
-    try:
-        data = reader.document(FORECAST)
-        return KeptForecast(None, NONE) if data is None else KeptForecast(decode(Foreseen, data))
-    except HeadwayError:
-        return KeptForecast(None, "spoilt")
-
-
 # What earlier runs tell of the next one: sizes and times of their calls, from their journals.
 
 UNREADABLE: Final = (HeadwayError, OSError, ValueError, TypeError, KeyError)
 """What a journal, or what is kept beside it, may fail with: then another one has to do."""
-
-EACH: Final = "each"
 
 RUNS_MAX: Final = 30
 
@@ -177,22 +154,6 @@ def earlier_plans(
     return found
 
 
-def earlier_each(places: Iterable[RunPlace], template: str) -> Earlier:
-    """What runs of the same command have shown."""
-    found, chosen = Earlier(), list[RunPlace]()
-    for place in list(places)[:RUNS_MAX]:
-        with suppress(*UNREADABLE), JournalReader(place.folder) as reader:
-            is_same = reader.header.kind == "each" and (
-                EachSource.decoded(source_of(reader)).template == template
-            )
-            if is_same and len(chosen) < SAME_MAX:
-                chosen.append(place)
-    for place in reversed(chosen):
-        with suppress(*UNREADABLE), JournalReader(place.folder) as reader:
-            _hear(found, reader, ObservedTasks({EACH: ("", None)}, {}), True)
-    return found
-
-
 def _hear(
     found: Earlier, reader: JournalReader, cast: ObservedTasks, is_same: bool,
     elsewhere: Container[str] = (),
@@ -204,7 +165,7 @@ def _hear(
     answered: list[tuple[AnsweredTask, str]] = []
     measured = 0
     for row in reader.rows("finished"):
-        part = EACH if EACH in cast.parts else row.name.partition("[")[0]
+        part = row.name.partition("[")[0]
         task = history.tasks.get(row.key)
         if part not in cast.parts or task is None or task.state != "finished":
             continue
@@ -512,34 +473,6 @@ def start_of(
         begins = quiet_from(prospect.knowledge.memory.chronicle, hour, preset)
         quiet_s = None if begins is None else moment_s(f"{begins}:00", now_s)
     return PlannedStart(now_s, shares, usual, end_s, time_s, unknown, quiet_s)
-
-
-def foreseen_each(
-    count: int, template: str, environment: Mapping[str, str], jobs: float
-) -> Foreseen | None:
-    """What a command for each of many inputs will take; None if it was never run before."""
-    place = folders(environment)
-    try:
-        earlier = earlier_each(list_runs(place.state), template)
-    except HeadwayError:
-        return None
-    if not earlier.seconds:
-        return None
-    calls = mean(earlier.calls[EACH])
-    part = OutlinePart(EACH, count, seconds=tuple(earlier.seconds[EACH]))
-    width = max(1, int(min(jobs, earlier.active)))
-    nothing = learned.AccountMemory("", "", PLAIN.name, Profile())
-    known = Knowledge(nothing, {}, earlier.words, width)
-    found = foresee(Outline((part,)), known, Strategy("fixed", width))
-    seen = earlier.seen.get(EACH, [])
-    tokens_in = count * mean(one.input_tokens * one.calls for one in seen)
-    tokens_out = count * mean(one.output_tokens * one.calls for one in seen)
-    return replace(
-        found, calls=SpreadNumber(*[count * calls] * 3),
-        input_tokens=SpreadNumber(*[tokens_in] * 3), output_tokens=SpreadNumber(*[tokens_out] * 3),
-        microusd=None, learned_calls=len(earlier.seconds[EACH]),
-        assumed=(f"{width} at once, as in the runs before",),
-    )  # fmt: skip
 
 
 def look(place: Folders) -> StoredMemory:

@@ -185,7 +185,7 @@ def limits_since(run: RunView, seen: dict[tuple[str, str], int]) -> list[dict[st
 
 def report_json(run: RunReport) -> dict[str, Any]:
     """What is known of a run only by looking at all of it."""
-    view, foreseen, names = run.run, run.forecast.foreseen, run.run.name
+    view, foreseen, names = run.run, run.foreseen, run.run.name
     cast = kept(view.reader, CAST, dict[str, Any]) or {}
     models = {name: part[0] for name, part in (cast.get("parts") or {}).items() if part[0]}
     by_model = usage_by(view.history.groups.values(), models)

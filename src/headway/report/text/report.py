@@ -19,9 +19,10 @@ from headway.base.values import CacheTokens
 from headway.engine.record import Header
 from headway.engine.strategy import ADAPTIVE, parse
 from headway.errors import HeadwayError
-from headway.journal.documents import RunOutline
+from headway.journal.documents import FORECAST, RunOutline, kept
 from headway.journal.reader import JournalReader
 from headway.report import time_use as use
+from headway.report.forecast import Foreseen
 from headway.report.history import GroupHistory, RunHistory, Standing
 from headway.report.tables import effective_width, in_line
 from headway.report.text.run_view import RunView
@@ -46,7 +47,6 @@ from headway.report.text.words import (
     usd,
 )
 from headway.report.time_use import Cause, Nature
-from headway.run.forecasts import KeptForecast, read_forecast
 
 SLOW_MAX: Final = 3
 GROUPS_MAX: Final = 8
@@ -124,17 +124,12 @@ ADVICE: Final[dict[Cause, str]] = {
     "lost": "{share} went into attempts that gave nothing: `headway logs` says why",
 }
 
-NO_FORECAST: Final = {
-    "none": "nothing: this run began without a forecast",
-    "spoilt": "its forecast cannot be read: it is spoilt",
-}
-
 
 class RunReport(Struct, frozen=True):
     """What there is to say of a run, beside what its history has."""
 
     run: RunView
-    forecast: KeptForecast
+    foreseen: Foreseen | None
     compared: tuple[use.ForecastComparison, ...]
     """Empty unless every task is done: only then a run is what was foreseen."""
     lineage: use.Lineage
@@ -167,12 +162,11 @@ def report_of(reader: JournalReader) -> RunReport:
         tasks, chain.ready_s, lambda group: natures.get(group, NATURES[header.kind]),
         history.holds, _is_bounded(history.standing, run.shape), now_s,
     )  # fmt: skip
-    forecast = read_forecast(reader)
-    is_whole = run.verdict.state == "done" and forecast.foreseen is not None
+    foreseen = kept(reader, FORECAST, Foreseen)
+    is_whole = run.verdict.state == "done"
     return RunReport(
-        run, forecast,
-        use.compared(forecast.foreseen, now_s, history.taken)
-        if is_whole and forecast.foreseen is not None else (),
+        run, foreseen,
+        use.compared(foreseen, now_s, history.taken) if is_whole and foreseen is not None else (),
         chain, effective_width(history, in_line(tasks)), where, use.slowest(tasks, SLOW_MAX),
         use.binding(where, chain, history.tasks, history.groups),
     )  # fmt: skip
@@ -303,7 +297,7 @@ def advice(run: RunReport) -> str:
 
 def _best(run: RunReport) -> str:
     """How near to the best possible time it came, where a bound was foreseen."""
-    foreseen = run.forecast.foreseen
+    foreseen = run.foreseen
     if foreseen is None or run.elapsed_s <= 0.0 or run.run.is_live:
         return ""
     return f", {min(1.0, foreseen.bound_s / run.elapsed_s):.0%} of the best possible speed"
@@ -329,9 +323,9 @@ def _cache_words(cache: CacheTokens) -> str:
 
 
 def _foreseen_lines(run: RunReport) -> list[str]:
-    one = run.forecast.foreseen
+    one = run.foreseen
     if one is None:
-        return [NO_FORECAST[run.forecast.word]]
+        return ["nothing: this run began without a forecast"]
     lines = _columns([_compared_cells(row) for row in run.compared])
     low, mid, high = brief(one.time_s.low), brief(one.time_s.mid), brief(one.time_s.high)
     if one.unknown:
@@ -476,7 +470,7 @@ def _columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list
 def as_json(run: RunReport) -> dict[str, object]:
     header, verdict, history = run.run.header, run.run.verdict, run.history
     bound, taken, lost, name = run.binding, run.history.taken, run.history.lost, run.run.name
-    foreseen = run.forecast.foreseen
+    foreseen = run.foreseen
     return {
         "run": header.run, "name": header.name, "kind": header.kind, "state": verdict.state,
         "is_live": verdict.is_live, "parts": history.parts, "elapsed_s": run.elapsed_s,
