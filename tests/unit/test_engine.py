@@ -394,8 +394,8 @@ def test_a_copy_of_a_state_without_shared_keys_sees_none() -> None:
 
 def _words(state: State, task: int) -> list[str]:
     answer = why(state, task, 0.0)
-    assert answer.status == "blocked"
-    return [blocker.words for blocker in answer.blockers]
+    assert answer.blockers
+    return [*answer.blockers]
 
 
 def test_what_touches_the_state_may_be_freed_by_a_failure() -> None:

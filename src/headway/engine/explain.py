@@ -6,7 +6,7 @@ Law: while something that is named is left, the task does not start, whatever el
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
@@ -16,35 +16,20 @@ from headway.plans.ready import DONE, WORDS
 from headway.plans.resources import ANYTHING, Prefixes, covers, shown_key
 from headway.state.coherence import Awaited, awaited
 
-BlockerKind = Literal[
-    "begin", "over", "stopping", "pause", "hold",  # the run
-    "needs", "queue", "delay", "state",  # the task
-    "strategy", "ceiling", "machine",  # room
-]  # fmt: skip
-
 SHOWN_MAX: Final = 3
 """Tasks that are named one by one; more are counted."""
 
 ENDS: Final = {"done": "finished", "failed": "failed", "lost": "skipped"}
 
 
-class Blocker(Struct, frozen=True):
-    """One thing that keeps a task from starting."""
-
-    kind: BlockerKind
-    words: str
-    group: int = -1
-    """The group that is needed, that has the queue's turn, or that may write what is read."""
-
-
 class StartReason(Struct, frozen=True):
     """Where a task is, and each thing that keeps it from starting."""
 
-    task: int
-    status: Literal["blocked", "free", "started", "proposed", "ended"]
-    """Free: it starts at the next step. Proposed: it has a result, and waits for others."""
     words: str
-    blockers: tuple[Blocker, ...] = ()
+    blockers: tuple[str, ...] = ()
+    """Without any, a task that has not started starts at the next step."""
+    needs: tuple[str, ...] = ()
+    """Of these, the tasks that it needs."""
 
 
 class ReasonNames(Struct, frozen=True):
@@ -60,21 +45,19 @@ def why(state: State, task: int, now: float, names: ReasonNames | None = None) -
     names = names or ReasonNames(lambda other: _plain(state, other))
     if task in state.active:
         doing = "waits for a permit" if task in state.waiting else "is at work"
-        return StartReason(task, "started", f"attempt {state.active[task]} {doing}")
+        return StartReason(f"attempt {state.active[task]} {doing}")
     if (here := state.ready_set.states[task]) >= DONE:
-        return StartReason(task, "ended", f"it is {ENDS[WORDS[here]]}")
+        return StartReason(f"it is {ENDS[WORDS[here]]}")
     if (held := state.proposed.get(task)) is not None:
         whom = _of_the_state(state, task, names)
-        waits = whom[0].words if whom else "is committed next"
-        return StartReason(task, "proposed", f"attempt {held.attempt} has ended and {waits}")
-    blockers = _of_the_run(state, now, names)
-    blockers += _of_its_own(state, task, names)
+        waits = whom[0] if whom else "is committed next"
+        return StartReason(f"attempt {held.attempt} has ended and {waits}")
+    needs = _of_needs(state, task, names)
+    blockers = [*_of_the_run(state, now, names), *needs, *_of_its_turn(state, task, names)]
     blockers += _of_the_state(state, task, names)
     blockers = blockers or _of_room(state, task)
-    if not blockers:
-        return StartReason(task, "free", "it starts at the next step")
-    words = ", and ".join(blocker.words for blocker in blockers)
-    return StartReason(task, "blocked", words, tuple(blockers))
+    words = ", and ".join(blockers) or "it starts at the next step"
+    return StartReason(words, tuple(blockers), tuple(needs))
 
 
 def _needs(graph: Graph, group: int) -> list[Need]:
@@ -83,26 +66,26 @@ def _needs(graph: Graph, group: int) -> list[Need]:
     return [in_blocks.get(other) or Need(other) for other in graph.needs[group]]
 
 
-def _of_the_run(state: State, now: float, names: ReasonNames) -> list[Blocker]:
-    blockers: list[Blocker] = []
+def _of_the_run(state: State, now: float, names: ReasonNames) -> list[str]:
+    blockers: list[str] = []
     if state.over:
-        blockers.append(Blocker("over", "the run is over"))
+        blockers.append("the run is over")
     if not state.is_begun:
-        blockers.append(Blocker("begin", "the run has not begun"))
+        blockers.append("the run has not begun")
     if state.is_stopping:
-        blockers.append(Blocker("stopping", "the run is stopping"))
+        blockers.append("the run is stopping")
     if state.is_paused:
-        blockers.append(Blocker("pause", f"the run is held: {state.pause_reason}"))
+        blockers.append(f"the run is held: {state.pause_reason}")
     if now < state.held_until_s:
         until = names.time(state.held_until_s)
-        blockers.append(Blocker("hold", f"the run is held until {until}: {state.hold_reason}"))
+        blockers.append(f"the run is held until {until}: {state.hold_reason}")
     return blockers
 
 
-def _of_its_own(state: State, task: int, names: ReasonNames) -> list[Blocker]:
+def _of_needs(state: State, task: int, names: ReasonNames) -> list[str]:
     group, member = state.place(task)
     ready_set = state.ready_set
-    blockers: list[Blocker] = []
+    blockers: list[str] = []
     for need in _needs(state.graph, group):
         tasks = ready_set.numbers.needed(need, member)
         left = [other for other in tasks if ready_set.states[other] < DONE]
@@ -110,15 +93,20 @@ def _of_its_own(state: State, task: int, names: ReasonNames) -> list[Blocker]:
             words = _need_words(state, need, left, names)
             if need.group in state.graph.lenient[group]:
                 words = words.replace("are not finished", "have not ended")
-            blockers.append(Blocker("needs", words, need.group))
+            blockers.append(words)
+    return blockers
+
+
+def _of_its_turn(state: State, task: int, names: ReasonNames) -> list[str]:
+    group, member = state.place(task)
+    blockers: list[str] = []
     queue = state.graph.groups[group].queue
     turn = state.sequencer.turn(queue) if queue else None
     if turn is not None and turn != (group, member):
-        words = f"queue `{queue}` is at {_at(state, *turn, names)}"
-        blockers.append(Blocker("queue", words, turn[0]))
+        blockers.append(f"queue `{queue}` is at {_at(state, *turn, names)}")
     if task in state.delayed:
         at = names.time(state.delayed[task])
-        blockers.append(Blocker("delay", f"attempt {state.tried[task] + 1} is due at {at}"))
+        blockers.append(f"attempt {state.tried[task] + 1} is due at {at}")
     return blockers
 
 
@@ -130,13 +118,13 @@ def _whom(state: State, task: int) -> tuple[int, int, Awaited] | None:
     return *state.coherence.places.who(found.position), found
 
 
-def _of_the_state(state: State, task: int, names: ReasonNames) -> list[Blocker]:
+def _of_the_state(state: State, task: int, names: ReasonNames) -> list[str]:
     if (whom := _whom(state, task)) is None:
         return []
     group, member, found = whom
     verb = "is known to write" if found.is_likely else "may still write"
     words = f"waits for {_at(state, group, member, names)}, which {verb} {_written(state, whom)}"
-    return [Blocker("state", words, group)]
+    return [words]
 
 
 def _written(state: State, whom: tuple[int, int, Awaited]) -> str:
@@ -155,18 +143,18 @@ def _meets(reads: Prefixes, written: str) -> bool:
     return covers(reads, written) or any(covers((written,), one) for one in reads or ())
 
 
-def _of_room(state: State, task: int) -> list[Blocker]:
+def _of_room(state: State, task: int) -> list[str]:
     active, waiting, rules = len(state.active), len(state.waiting), state.rules
     is_local = state.graph.groups[state.place(task)[0]].is_local
-    blockers: list[Blocker] = []
+    blockers: list[str] = []
     if rules.strategy.room(active) < 1 or (not is_local and rules.callers(waiting) < 1):
-        blockers.append(Blocker("strategy", _no_place(state, active, waiting)))
+        blockers.append(_no_place(state, active, waiting))
     if rules.ceiling - active < 1:
-        blockers.append(Blocker("ceiling", f"no more than {rules.ceiling:g} may be active"))
+        blockers.append(f"no more than {rules.ceiling:g} may be active")
     if is_local and max(1.0, state.places) - state.local < 1:
         places = max(1, int(state.places))
         words = f"this machine is full: {state.local} of {places} places are taken"
-        blockers.append(Blocker("machine", words))
+        blockers.append(words)
     return blockers
 
 

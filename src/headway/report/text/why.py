@@ -176,14 +176,13 @@ def _pending(run: RunView, word: str, known: KnownRun) -> Explanation:
     answer = why(state, task, run.now_s if run.is_live else run.history.last_s, names)
     words = answer.words
     if not run.is_live:
-        needs = [one.words for one in answer.blockers if one.kind == "needs"]
-        words = "; ".join([f"no process performs the run ({runs.state_words(run)})", *needs])
+        words = f"no process performs the run ({runs.state_words(run)})"
+        words = "; ".join([words, *answer.needs])
         return Explanation(name, "not started", words, advice=f"headway resume {run.header.run}")
     group = known.graph.groups[state.place(task)[0]]
-    if answer.status == "free" and group.is_local and state.local:
+    if not answer.blockers and group.is_local and state.local:
         words = f"this machine has no room beside {count(state.local, 'task')} of this run"
-    needs_task = any(one.kind == "needs" for one in answer.blockers)
-    return Explanation(name, "waiting for a task" if needs_task else "queued", words)
+    return Explanation(name, "waiting for a task" if answer.needs else "queued", words)
 
 
 def _replayed(run: RunView, known: KnownRun) -> tuple[State, ReasonNames]:
