@@ -83,6 +83,7 @@ VERBS: Final = (
     Verb("results", "runs:results", "what the tasks gave, in declared order"),
     Verb("logs", "runs:logs", "what happened, line by line"),
     Verb("report", "runs:report", "what a run took, where its time went, what bound it"),
+    Verb("ui", "ui", "your runs and accounts in a browser, live"),
     Verb("limits", "limits", "what each account allows, uses and may spend"),
     Verb("gateway", "gateway", "pace any agent or SDK: a local endpoint"),
     Verb("sim", "sim", "run a workload against a simulated provider, without a network"),

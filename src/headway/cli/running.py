@@ -115,7 +115,8 @@ def conduct(
     try:
         driver = asyncio.run(perform())
         added = {} if adds is None else dict(adds())
-        code = driver.outcome.exit_code or int(str(added.pop("exit_code", 0)))
+        own = int(str(added.pop("exit_code", 0)))
+        code = driver.outcome.exit_code or own
     finally:
         if ended is not None:
             ended()
@@ -124,8 +125,7 @@ def conduct(
         with _unread(driver):
             journal.close()
     if show.is_json:
-        summary = {**_summary(driver, journal.header), "exit_code": code}
-        print(json.dumps({**summary, **added}))
+        print(json.dumps({**_summary(driver, journal.header), "exit_code": code, **added}))
     with _unread(driver):
         if last is not None:
             last(driver)
@@ -163,6 +163,10 @@ def _watcher(journal: Journal, show: Show, lanes: Lanes) -> Watcher | None:
     from headway.report.text.live import LineView, watcher_for
 
     if show.view and not show.is_json:
+        from headway.cli.ui import link_of
+
+        if link := link_of(journal.header.run):
+            print(f"page: {link}", file=sys.stderr)
         return watcher_for(sys.stderr, journal.folder, lanes)
     # A run that starts nothing more, or not for a while, must not look as if it hung.
     return LineView(journal.folder, sys.stderr, is_short=True) if show.holds else None

@@ -56,7 +56,7 @@ class TaskRows:
         self._row = 0
         self._groups: dict[str, int] = {}
         """Of names that no shape has, by a number after those that it has."""
-        self._what: dict[str, int] = {"": 0}
+        self.what: dict[str, int] = {"": 0}
 
     @property
     def groups(self) -> dict[str, int]:
@@ -101,10 +101,10 @@ class TaskRows:
 
     def _code(self, kind: Kind, what: str) -> int:
         shown = what if kind == "quota" else ""
-        if shown not in self._what:
-            self._what[shown] = len(self.whats)
+        if shown not in self.what:
+            self.what[shown] = len(self.whats)
             self.whats.append(limit_words(shown))
-        return KINDS.index(kind) + 8 * self._what[shown]
+        return KINDS.index(kind) + 8 * self.what[shown]
 
 
 COLUMNS: Final = (

@@ -48,7 +48,7 @@ def as_bytes(shown: object) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def document(data: object) -> bytes:
+def document(data: object, *, is_live: bool = False) -> bytes:
     """The page with these data in it."""
     script, style = (HERE / "page.js").read_text(), (HERE / "page.css").read_text()
     shown = as_bytes(data)
@@ -56,16 +56,16 @@ def document(data: object) -> bytes:
         shown = shown.replace(character, escape)
     page = (HERE / "page.html").read_text()
     # The data last: nothing in them is taken for a mark of ours.
-    for mark, text in (("policy", policy(is_live=False)), ("css", style), ("js", script)):
+    for mark, text in (("policy", policy(is_live)), ("css", style), ("js", script)):
         page = page.replace(f"{{{{{mark}}}}}", text)
     before, _, after = page.partition("{{data}}")
     return before.encode() + shown + after.encode()
 
 
-def policy(*, is_live: bool) -> str:
+def policy(is_live: bool) -> str:
     """What the page may do: run its own script, and ask its own server where there is one."""
     script, style = (_digest(HERE / name) for name in ("page.js", "page.css"))
-    asks = "connect-src 'self'; frame-ancestors 'none'; " if is_live else ""
+    asks = "connect-src 'self'; " if is_live else ""
     return (
         f"default-src 'none'; script-src {script}; style-src {style}; {asks}"
         "base-uri 'none'; form-action 'none'"

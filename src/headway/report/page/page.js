@@ -32,7 +32,7 @@ function h(tag, attributes = {}, ...children) {
 const $ = (id) => document.getElementById(id);
 const card = (title, id, right, ...children) => h('section', { class: 'card', id }, h('div', { class: 'top' }, h('h2', {}, title), h('div', { class: 'right' }, right)), children);
 const cell = (text, number) => h(number === 'th' ? 'th' : 'td', number ? { class: 'n' } : {}, text);
-const table = (heads, rows) => h('div', { class: 'scroll-x' }, h('table', {}, h('thead', {}, h('tr', {}, heads.map((one, i) => h('th', i ? { class: 'n' } : {}, one)))), h('tbody', {}, rows.map((row) => h('tr', {}, row.map((one, i) => cell(one, i > 0)))))));
+const table = (heads, rows, left) => h('div', { class: 'scroll-x' }, h('table', left ? { class: 'left' } : {}, h('thead', {}, h('tr', {}, heads.map((one, i) => h('th', i ? { class: 'n' } : {}, one)))), h('tbody', {}, rows.map((row) => h('tr', {}, row.map((one, i) => cell(one, i > 0)))))));
 function say(words) { const box = $('say'); box.textContent = words; box.hidden = false; clearTimeout(say.timer); say.timer = setTimeout(() => { box.hidden = true; }, 4000); }
 
 // Formats: the same words as on the terminal.
@@ -489,7 +489,7 @@ async function copy(text) {
 
 function compareCard(pictures) {
   const line = (label, text) => [label, ...pictures.map(text)];
-  return card('Side by side', 'compare', null, table(['', ...pictures.map((one) => `${one.data.head.name} ${one.data.head.strategy}`)], [line('run', (one) => one.data.head.id), line('state', (one) => one.data.head.count_words), line('time', (one) => one.data.head.elapsed), line('best possible', (one) => one.data.report.forecast?.bound || 'no forecast'), line('calls', (one) => whole(one.data.head.taken.calls)), line('refused', (one) => whole(one.data.head.refused)), line('tried again', (one) => whole(one.data.head.retries)), line('tokens in', (one) => whole(one.data.head.taken.input_tokens)), line('tokens out', (one) => whole(one.data.head.taken.output_tokens)), line('tokens for nothing', (one) => whole(one.data.head.lost_tokens)), line('cost', (one) => cost({ microusd: one.data.head.microusd, unpriced: one.data.head.taken.usd === null })), line('at once, submitted', (one) => whole(one.data.report.submitted)), line('at once, really', (one) => one.data.report.effective.toFixed(1)), line('what bound it', (one) => one.data.report.facts.advice.join(' '))]));
+  return card('Side by side', 'compare', null, table(['', ...pictures.map((one) => `${one.data.head.name} ${one.data.head.strategy}`)], [line('run', (one) => one.data.head.id), line('state', (one) => one.data.head.count_words), line('time', (one) => one.data.head.elapsed), line('best possible', (one) => one.data.report.forecast?.bound || 'no forecast'), line('calls', (one) => whole(one.data.head.taken.calls)), line('refused', (one) => whole(one.data.head.refused)), line('tried again', (one) => whole(one.data.head.retries)), line('tokens in', (one) => whole(one.data.head.taken.input_tokens)), line('tokens out', (one) => whole(one.data.head.taken.output_tokens)), line('tokens for nothing', (one) => whole(one.data.head.lost_tokens)), line('cost', (one) => cost({ microusd: one.data.head.microusd, unpriced: one.data.head.taken.usd === null })), line('at once, submitted', (one) => whole(one.data.report.submitted)), line('at once, really', (one) => one.data.report.effective.toFixed(1)), line('what bound it', (one) => one.data.report.facts.advice.join(' '))], true));
 }
 
 // The page as a whole.
@@ -497,8 +497,8 @@ function compareCard(pictures) {
 const page = { open: null, live: false, hidesContent: false, pictures: [] };
 function bar(title, id, state, right = []) {
   document.title = `${title} · headway`;
-  $('bar').replaceChildren(page.live ? h('a', { class: 'brand', href: '#' }, 'headway') : h('span', { class: 'brand' }, 'headway'), h('h1', {}, title), h('code', { class: 'dim' }, id), state ? h('span', { class: `pill ${state === 'running' ? 'dot live' : ''} ${{ done: 'good', failed: 'bad' }[state] || (state === 'running' ? '' : 'warn')}`, id: 'state' }, state) : null,
-    h('nav', {}, ...right, h('button', { title: 'dark or light (t)', 'aria-label': 'dark or light', onclick: changeTheme }, '◐')));
+  $('bar').replaceChildren(...[page.live ? h('a', { class: 'brand', href: '#' }, 'headway') : h('span', { class: 'brand' }, 'headway'), h('h1', {}, title), id ? h('code', { class: 'dim' }, id) : null, state ? h('span', { class: `pill ${state === 'running' ? 'dot live' : ''} ${{ done: 'good', failed: 'bad' }[state] || (state === 'running' ? '' : 'warn')}`, id: 'state' }, state) : null,
+    h('nav', {}, ...right, h('button', { title: 'dark or light (t)', 'aria-label': 'dark or light', onclick: changeTheme }, '◐'))].filter(Boolean));
 }
 function changeTheme() { theme = theme === 'dark' ? 'light' : 'dark'; store.set('headway-theme', theme); document.documentElement.classList.toggle('light', theme === 'light'); document.querySelector('.legend')?.replaceWith(legend()); page.view?.draw(); }
 function showRuns() {
@@ -559,7 +559,7 @@ function showHome(home) {
   bar('Runs and accounts', '', '');
   const chosen = () => [...document.querySelectorAll('input.pick:checked')].map((one) => one.value).join('+'), before = chosen().split('+');
   const runs = home.runs.map((one) => [h('label', {}, h('input', { type: 'checkbox', class: 'pick', value: one.run, 'aria-label': `compare ${one.run}`, checked: before.includes(one.run) }), ' ', h('a', { href: `#${one.run}` }, one.name || one.run)), h('code', { class: 'dim' }, one.run), h('span', { class: { done: 'good', failed: 'bad', running: '' }[one.state] ?? 'warn' }, one.state), one.count_words || one.reason || '', `${one.age} ago`]);
-  $('main').replaceChildren(card('Runs', 'runs', h('button', { onclick: () => { const ids = chosen(); if (ids.includes('+')) location.hash = ids; else say('choose two or more'); } }, 'compare chosen'), runs.length ? table(['name', 'run', 'state', 'tasks', 'began'], runs) : h('p', {}, 'No runs yet: headway run plan.yaml')),
+  $('main').replaceChildren(card('Runs', 'runs', h('button', { onclick: () => { const ids = chosen(); if (ids.includes('+')) location.hash = ids; else say('choose two or more'); } }, 'compare chosen'), runs.length ? table(['name', 'run', 'state', 'tasks', 'began'], runs, true) : h('p', {}, 'No runs yet: headway run plan.yaml')),
     card('Accounts', 'accounts', h('span', { class: 'dim' }, home.source), home.accounts.length ? home.accounts.map((one) => h('div', {}, h('p', {}, h('b', {}, one.title), ' ', h('span', { class: 'dim' }, one.state)), table(['limit', 'allowed', 'used now', 'known from', 'confirmed'], one.rows), one.reasons.map((words) => h('p', { class: { watch: 'warn', bad: 'bad' }[one.level] || '' }, `${one.level}: ${words}`)), one.more.map((words) => h('p', { class: 'dim' }, words)))) : h('p', {}, 'No account has been used yet.'), home.lines.map((words) => h('p', {}, words))));
 }
 async function route() {

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from headway.base.codec import as_dict
 from headway.base.numbers import date_of, day_of, short
 from headway.pacing.budget import Pot
@@ -46,31 +48,59 @@ NO_ACCOUNTS: Final = (
 )
 
 
+class AccountTable(Struct, frozen=True):
+    """One account and model group, in words."""
+
+    title: str
+    state: str
+    rows: tuple[tuple[str, ...], ...]
+    """Limits and usage windows, as `HEADERS` names them."""
+    level: str
+    reasons: tuple[str, ...]
+    more: tuple[str, ...]
+
+
+HEADERS: Final = ("limit", "allowed", "used now", "known from", "confirmed")
+
+
+def account_tables(seen: Overview) -> Iterator[AccountTable]:
+    names = dict(seen.about.clients) if seen.about is not None else {}
+    for lane, condition in zip(seen.view.accounts, conditions(seen.view), strict=True):
+        yield AccountTable(
+            f"{lane.account}  {lane.group}", _state(lane), tuple(_rows(lane)), condition.level,
+            tuple(one_line(reason, REASON_MAX) for reason in condition.reasons),
+            tuple(_more(lane, condition, names)),
+        )  # fmt: skip
+
+
+def budget_lines(seen: Overview, passed: float) -> Iterator[str]:
+    """Keys of accounts, and budgets; `passed` is how much of the day is over, 0 to 1."""
+    yield from _keys(seen.view)
+    yield from _budgets(seen.view, outlooks(seen.view, passed))
+
+
 def draw_accounts(console: Console, seen: Overview, passed: float) -> None:
     """Every account; `passed` is how much of the day is over, 0 to 1."""
     from rich.table import Table
     from rich.text import Text
 
-    view, about = seen.view, seen.about
-    names = dict(about.clients) if about is not None else {}
-    if not view.accounts:
+    if not seen.view.accounts:
         console.print(NO_ACCOUNTS, soft_wrap=True)
-    for lane, condition in zip(view.accounts, conditions(view), strict=True):
-        console.print(Text(f"{lane.account}  {lane.group}", "bold"), Text(_state(lane), "dim"))
+    for one in account_tables(seen):
+        console.print(Text(one.title, "bold"), Text(one.state, "dim"))
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
-        for header in ("limit", "allowed", "used now", "known from", "confirmed"):
+        for header in HEADERS:
             table.add_column(header, justify="left" if header == "limit" else "right")
-        for row in _rows(lane):
+        for row in one.rows:
             table.add_row(*row)
         console.print(table)
-        for reason in condition.reasons:
-            words = f"{condition.level}: {one_line(reason, REASON_MAX)}"
-            console.print(Text(f"  {words}", STYLES[condition.level]), soft_wrap=True)
-        print_lines(console, (f"  {words}" for words in _more(lane, condition, names)))
+        for reason in one.reasons:
+            console.print(Text(f"  {one.level}: {reason}", STYLES[one.level]), soft_wrap=True)
+        print_lines(console, (f"  {words}" for words in one.more))
         console.print()
-    print_lines(console, (*_keys(view), *_budgets(view, outlooks(view, passed))))
-    if about is not None:
-        print_lines(console, about.notices, "yellow")
+    print_lines(console, budget_lines(seen, passed))
+    if seen.about is not None:
+        print_lines(console, seen.about.notices, "yellow")
     console.print(Text(seen.source, "dim"))
 
 

@@ -104,6 +104,8 @@ class RunView:
         self._row = self._shape_of = 0
         self.seq = 0
         """The last event that was read."""
+        self.touched: set[bytes] = set()
+        """The tasks of which the last look has read something."""
         self._saved: dict[bytes, TaskState] = {}
         self._declared: Mapping[bytes, int] | None = None
         """The tasks of a run whose plan was edited since it began; None is the usual case."""
@@ -118,8 +120,10 @@ class RunView:
         # The owner first: a run that has none has written its last fact.
         owner = look_owner(reader.folder)
         self._learn_names()
+        self.touched = set()
         for recorded in reader.events(self.seq):
             self.seq = recorded.seq
+            self.touched.add(recorded.key)
             history.apply(recorded.key, recorded.event)
         self._shape_of = history.parts
         self.now_s = time.time()
