@@ -39,7 +39,7 @@ def test_a_plan_is_told_in_sentences(plan: Path, capsys: pytest.CaptureFixture[s
     assert main(["check", str(plan)]) == 0
     out = capsys.readouterr().out
     assert "Embarrassingly parallel: the members of `review` (2)" in out
-    assert "Largest safe width: 4 tasks at once." in out
+    assert "Largest safe width: 4 tasks at once, as far as is declared." in out
     assert "warning: `enrich` reads `out/parse.json`, which no task writes before" in out
     assert f"{plan}:10:12  it would find nothing there" in out
     assert "hint: did you mean `out/parsed.json`?" in out
@@ -90,3 +90,20 @@ def test_a_large_plan_is_told_by_its_beginning(
     assert "a5, 64 more" in out
     assert "and 11 more" in out
     assert "and 50 more" in out
+
+
+def test_tasks_that_use_a_file_in_no_order_are_no_part_of_the_safe_width(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "headway: 1\ntasks:\n  tick: {each: [a, b, c], run: 'echo x > log; sort log'}\n"
+        "  parse: {run: 'date > records'}\n  enrich: {run: 'cp records enriched'}\n"
+    )
+    assert main(["check", str(plan)]) == 0
+    out = capsys.readouterr().out
+    assert "any task can run before any other" not in out
+    assert (
+        "Largest safe width: 2 tasks at once, as commands of `tick`, `parse` and `enrich` use the"
+        " same files in no order." in out
+    )

@@ -78,7 +78,7 @@ def test_what_gets_over_is_told() -> None:
     assert "`list` and `check` need `out` as `create` leaves it" in words[1]
     assert "`check` has a member for each result of `list`" in words[1]
     assert "`after` must come after all of `check`" in words[1]
-    assert words[-1] == "Largest safe width: as many as `check` has members."
+    assert words[-1] == "Largest safe width: as many as `check` has members, as far as is declared."
     assert words[0].endswith("which share nothing that changes, as far as is declared.")
 
 
@@ -135,7 +135,7 @@ def test_turns_are_taken_one_at_a_time() -> None:
         "Coherence boundary: `q` | `r`. What is left of a bar is done before anything right of it"
         " starts.",
         "One at a time, in declared order: the members of `q`.",
-        "Largest safe width: 3 tasks at once.",
+        "Largest safe width: 3 tasks at once, as far as is declared.",
     )
 
 

@@ -585,8 +585,14 @@ def answers(
             "writes another may read half done, or overwrite; `workspace: on` keeps them apart.",
         )
         most += ", as long as those agents use no file together"
+    most += "" if _is_proven(found) else DECLARED
     parallel = _parallel(found)
     return *parallel, *shared, *_coupled(found), *_bounded(found), f"Largest safe width: {most}."
+
+
+def _is_proven(found: Boundary) -> bool:
+    """Whether it is known what each task without order to others reads and writes."""
+    return found.is_proven and all(strand.is_proven for strand in found.strands)
 
 
 def judged_by(expanded: ExpandedPlan, unknown: Mapping[str, str]) -> str:
@@ -683,7 +689,8 @@ def _bounded(found: Boundary) -> list[str]:
         around, between = ", around each of these", " Between them anything goes."
     lines = [f"Coherence boundary{around}: {'; '.join(sets)}.{bars}{between}"] if sets else []
     if not sets and found.width > 1 and not found.clashing:
-        lines.append("Coherence boundary: none; any task can run before any other.")
+        known = "" if _is_proven(found) else DECLARED
+        lines.append(f"Coherence boundary: none; any task can run before any other{known}.")
     if found.turns:
         lines.append(f"One at a time, in declared order: the members of {listed(found.turns)}.")
     return lines
