@@ -115,23 +115,21 @@ class HelpText(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Argparse, but mistakes are raised as `UsageError` instead of ending the process."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown arguments here, where the options that they may mean are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         hint = f"see `{self.prog} --help`"
         unknown = message.removeprefix("unrecognized arguments: ").split()
         if len(unknown) and message.startswith("unrecognized") and unknown[0].startswith("-"):
-            near = nearest(unknown[0].partition("=")[0], self.options())
+            options = [name for action in self._actions for name in action.option_strings]
+            near = nearest(unknown[0].partition("=")[0], options)
             hint = f"did you mean `{near}`?" if near else hint
         raise UsageError(message, hint=hint)
-
-    def options(self) -> list[str]:
-        """Every option, those of the verb that was asked for among them."""
-        found: list[str] = []
-        for action in self._actions:
-            found += action.option_strings
-            if isinstance(action, argparse._SubParsersAction):
-                for parser in action.choices.values():
-                    found += parser.options() if isinstance(parser, Parser) else []
-        return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Name the nearest choice: argparse of Python 3.11 to 3.13 only lists them all."""
