@@ -84,7 +84,8 @@ def end_streams_in_every_way(here: Home, streams: int, left: int) -> None:
         view, truth = port.describe()[0], truth_of(url)
     assert [one.in_use for one in ended] == [0] * len(errands)
     assert all(sum(one.by_way.values()) == streams for one in ended)
-    assert sum(one.granted for one in view.accounts) == len(errands) * (streams + left)
+    # What a closed connection did not take is sent again with a permit of its own.
+    assert sum(one.granted for one in view.accounts) >= len(errands) * (streams + left)
     assert all(ledger.claimed.tokens == 0 for _, ledger in view.ledgers)
     for errand, one in zip(errands, ended, strict=True):
         accounts = {

@@ -153,7 +153,10 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     """Kill a process and its group with -9, and take what it printed."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    if process.stdout is not None and process.stdout.closed:
+        process.wait()
+    else:
+        process.communicate()
 
 
 @contextmanager

@@ -60,6 +60,8 @@ class Command(Struct, frozen=True):
     timeout_s: float | None = None
     stuck_s: float | None = None
     """It is ended when it has done nothing for so long; only named as stuck, if there is none."""
+    spec: str = ""
+    """The file that says in which workspace it runs, or how it is observed; none if empty."""
 
 
 RunCommand = Callable[[Command], Awaitable["CommandEnded"]]
@@ -168,6 +170,7 @@ class ShimClient:
             {os.fsencode(name): os.fsencode(value) for name, value in given},
             command.folder if command.folder is not None else self._here,
             command.stdin,
+            command.spec,
         )
         message = ("start", number, command.key.hex(), command.attempt, what)
         waiter = link.ask(number, message)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import marshal
 import mmap
 import os
@@ -43,7 +44,7 @@ else:
 LAUNCH = """
 import sys
 socket, folder, home = sys.argv[1:]
-for folder_of in ("", "agents", "base", "journal"):
+for folder_of in ("", "agents", "base", "journal", "workspaces"):
     name = "headway." + folder_of if folder_of else "headway"
     sys.modules[name] = type(sys)(name)
     sys.modules[name].__path__ = [home + "/" + folder_of]
@@ -101,6 +102,39 @@ def found(name: bytes, path: bytes) -> bytes:
                 return program
             fault = errno.EACCES
     raise OSError(fault, os.strerror(fault), name)
+
+
+def fork_into(
+    spec: str, argv: list[bytes], environment: dict[bytes, bytes], files: tuple[str, int, int]
+) -> int:
+    """Start a command in a workspace, or an observed one: by a fork of this process, because an
+    interpreter of its own takes 15 ms of CPU to start."""
+    import headway.workspaces.supervisor  # noqa: F401  Once, for all forks.
+    from headway.workspaces import enter, syscalls
+
+    if syscalls.IS_KNOWN:
+        syscalls.observed_calls(True), syscalls.observed_calls(False)
+    gc.freeze()  # A collection in the fork would copy all of this memory.
+    # Until its handlers are its own, no signal that is for this process may reach it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = os.fork()
+    if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        return pid
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, *RESET_SIGNALS):
+            signal.signal(number, signal.SIG_DFL)
+        source, out, err = files
+        for theirs, fd in ((os.open(source, os.O_RDONLY), 0), (out, 1), (err, 2)):
+            os.dup2(theirs, fd)
+        os.environb.clear()
+        os.environb.update(environment)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        enter.main(spec, [os.fsdecode(word) for word in argv])
+    finally:
+        os._exit(enter.FAULT_CODE)
 
 
 # What commands write to their pipes.
@@ -349,14 +383,14 @@ class ShimServer:
         return [(one.id, *seen[pid], written[pid]) for pid, one in self.running.items()]
 
     def _start(self, id: int, key: str, attempt: int, what: tuple[Any, ...]) -> None:
-        argv, environment, folder, stdin = what
+        argv, environment, folder, stdin, spec = what
         command = shim_log.StartedCommand(id, key, attempt)
         try:
             if folder != self.here:
                 os.chdir(folder)
                 self.here = folder
             self.log.must_have_room()
-            command.pid = self._spawn(command, argv, environment, stdin)
+            command.pid = self._spawn(command, argv, environment, stdin, spec)
             command.place = self.free.pop()
         except (OSError, ValueError) as fault:
             self._refuse(command, fault)
@@ -372,6 +406,7 @@ class ShimServer:
         argv: list[bytes],
         more: dict[bytes, bytes],
         stdin: bytes | None,
+        spec: str,
     ) -> int:
         if not self.free:
             raise OSError(errno.EAGAIN, f"{RUNNING_MAX} commands are running")
@@ -386,6 +421,12 @@ class ShimServer:
         )  # fmt: skip
         out, err = command.streams
         environment = {**self.environment, **more} if more else self.environment
+        if spec:
+            try:
+                return fork_into(spec, argv, environment, (source, out.theirs, err.theirs))
+            finally:
+                if stdin is not None:
+                    shim_log.unlink(source)
         options: dict[str, Any] = {
             "file_actions": (
                 (os.POSIX_SPAWN_OPEN, 0, source, os.O_RDONLY, 0),

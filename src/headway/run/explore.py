@@ -55,7 +55,6 @@ from headway.state.shared import UNTOUCHED, Access, Shared, Snapshot
 from headway.work import Attempt, AttemptError, Result, Work
 from headway.workspaces.observation import (
     Observation,
-    launch_argv,
     probe,
     read_observation,
     write_spec,
@@ -103,7 +102,7 @@ class TaskView:
         write_spec(path, spec)
         del is_observed  # Whatever it starts is a part of what it does.
         self.logs.append(log)
-        return replace(command, argv=tuple(launch_argv(path, command.argv)))
+        return replace(command, spec=path)
 
 
 class ExploreSite:

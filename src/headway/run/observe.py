@@ -41,7 +41,6 @@ from headway.run.plan_run import PlanRun
 from headway.state.coherence import TaskPositions
 from headway.work import Attempt, AttemptError, Result, Work
 from headway.workspaces.observation import (
-    launch_argv,
     observing_fault,
     read_observation,
     write_spec,
@@ -194,9 +193,7 @@ class Observer:
         }  # fmt: skip
         write_spec(f"{path}.spec", spec)
         try:
-            return await run(
-                replace(command, argv=tuple(launch_argv(f"{path}.spec", command.argv)))
-            )
+            return await run(replace(command, spec=f"{path}.spec"))
         finally:
             take(log, path)
 

@@ -50,7 +50,6 @@ from headway.workspaces.collection import Workspace
 from headway.workspaces.observation import (
     Observation,
     ObservedCommand,
-    launch_argv,
     probe,
     read_observation,
     write_spec,
@@ -224,8 +223,7 @@ class OpenWorkspace(Struct):
         if is_observed:
             self.logs.append(log)
         environment = {**command.environment, **self.environment}
-        argv = tuple(launch_argv(path, command.argv))
-        return replace(command, argv=argv, environment=environment)
+        return replace(command, spec=path, environment=environment)
 
     def observed(self) -> Observation:
         """What all of its commands have read and written."""

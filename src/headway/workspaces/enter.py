@@ -47,8 +47,7 @@ from headway.workspaces.syscalls import (
     IS_KNOWN,
     MACHINE,
     SECCOMP_NUMBER,
-    call_table,
-    filter_program,
+    observed_calls,
 )
 
 TYPE_CHECKING = False
@@ -437,13 +436,15 @@ def main(spec_path: str, argv: list[str]) -> None:
 
 def run(spec: dict[str, Any], argv: list[str]) -> tuple[int, int, Supervisor | None, str]:
     """Run the command; its status, whether it left processes, who has observed it, or why not."""
-    table, doubt = {}, "not observed"
+    table: dict[int, Any] = {}
+    doubt = "not observed"
+    spec["filter"] = b""
     if spec.get("observe", True):
         import headway.workspaces.supervisor  # noqa: F401  Before there are two processes.
 
         doubt = "" if IS_KNOWN else f"the system calls of {MACHINE} are not known"
-        table = call_table(spec["mode"] == "observe") if IS_KNOWN else {}
-    spec["filter"] = filter_program(table) if table else b""
+        if IS_KNOWN:
+            table, spec["filter"] = observed_calls(spec["mode"] == "observe")
     is_inner = spec["mode"] == "overlay"
     os.chdir("/")
     if is_inner:

@@ -143,6 +143,17 @@ _NUMBER_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16
 AT_EMPTY_PATH = 0x1000
 
 
+_OBSERVED: dict[bool, tuple[dict[int, Row], bytes]] = {}
+
+
+def observed_calls(is_light: bool) -> tuple[dict[int, Row], bytes]:
+    """The calls to report on this machine, and their filter; made once."""
+    if is_light not in _OBSERVED:
+        table = call_table(is_light)
+        _OBSERVED[is_light] = table, filter_program(table)
+    return _OBSERVED[is_light]
+
+
 def call_table(is_light: bool, machine: str = MACHINE) -> dict[int, Row]:
     """The calls to report, by number. A light table is without those that read no content: the
     names and status of files, and the entries of a folder that is open (its opening is reported).
