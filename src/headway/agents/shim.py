@@ -109,25 +109,33 @@ def fork_into(
 ) -> int:
     """Start a command in a workspace, or an observed one: by a fork of this process, because an
     interpreter of its own takes 15 ms of CPU to start."""
-    import headway.workspaces.supervisor  # noqa: F401  Once, for all forks.
-    from headway.workspaces import enter, syscalls
+    if "headway.workspaces.enter" not in sys.modules:  # Once, for all forks.
+        import headway.workspaces.supervisor  # noqa: F401
+        from headway.workspaces import syscalls
 
-    if syscalls.IS_KNOWN:
-        syscalls.observed_calls(True), syscalls.observed_calls(False)
-    gc.freeze()  # A collection in the fork would copy all of this memory.
+        if syscalls.IS_KNOWN:
+            syscalls.observed_calls(True), syscalls.observed_calls(False)
+        gc.freeze()  # A collection in the fork would copy all of this memory.
+    from headway.workspaces import enter
+
+    opened = os.open(files[0], os.O_RDONLY)  # The caller removes the file.
     # Until its handlers are its own, no signal that is for this process may reach it.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    pid = os.fork()
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid:
+            os.close(opened)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if pid:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         return pid
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, *RESET_SIGNALS):
             signal.signal(number, signal.SIG_DFL)
-        source, out, err = files
-        for theirs, fd in ((os.open(source, os.O_RDONLY), 0), (out, 1), (err, 2)):
+        for fd, theirs in enumerate((opened, *files[1:])):
             os.dup2(theirs, fd)
         os.environb.clear()
         os.environb.update(environment)
