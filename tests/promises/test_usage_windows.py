@@ -44,7 +44,7 @@ def test_a_run_waits_for_quiet_hours_and_begins_then(tmp_path: Path) -> None:
         quiet_s = time.time() + QUIET_S
         west_s = round(quiet_s) % 86_400 - 22 * 3_600
         west = f"{abs(west_s) // 3_600}:{abs(west_s) % 3_600 // 60}:{abs(west_s) % 60}"
-        one.env |= {"TZ": f"XXX{'-' if west_s < 0 else '+'}{west}",
+        one.env |= {"TZ": f"LMT{'-' if west_s < 0 else '+'}{west}",
                     "ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": "k"}  # fmt: skip
         one.write("plan.yaml", PLAN)
         words = ("run", "plan.yaml", "--yes", "--when", "quiet", "--finish-by", "in 2h")
