@@ -17,7 +17,8 @@ def pairs_table() -> str:
         say(f"pair {number} of {len(PAIRS)}")
         with tempfile.TemporaryDirectory() as folder:
             endings: dict[str, Ending] = {
-                way: through_headway(Path(folder, way), pair, way) for way in WAYS
+                way: through_headway(Path(folder, str(place)), pair, way)
+                for place, way in enumerate(WAYS)
             }
             endings |= through_git(Path(folder, "git"), pair)
         row = counts.setdefault(pair.kind, {"pairs": 0})
