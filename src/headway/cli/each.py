@@ -123,7 +123,7 @@ def _by_agent(parsed: argparse.Namespace, words: list[str]) -> int:
     parsed.out = _outlet(parsed) if parsed.rows else ""
     if parsed.agent == PROMPT:
         parsed.retries = parsed.retries or None
-    parsed.observe, parsed.learn = "warn", False
+    parsed.observe, parsed.learn, parsed.forecast = "warn", False, False
     jobs = _jobs(parsed.jobs) if parsed.jobs else None
     parsed.jobs = None if jobs is None or jobs == inf else int(jobs)
     budget = budget_of(parsed.budget)
