@@ -71,11 +71,8 @@ reset to the next call. *Share*: the most of one window that was taken; a plan a
 take 80 %, a paced client all.
 
 *One model*: the window binds one model; beside the run a client uses another one on the same
-account, whose calls fill a part of the provider's log. *Unknown name*: a window `lunar`.
-*Overage*: calls beyond the window are let in and paid for, and a run may take all of it
-(`--window-share 100%`; the forecast is of 80 %). A window that is not named by its period binds
-what it was seen to refuse: until then a run's share of it does not hold, and a forecast does
-not know of it.
+account. *Unknown name*: a window `lunar`. *Overage*: calls beyond the window are let in and paid
+for, and a run may take all of it (`--window-share 100%`; the forecast is of 80 %).
 
 `python -m bench.windows` prints the same for windows of one minute, also with a plan that needs
 exactly three windows, the worst case of a forecast.
@@ -246,7 +243,7 @@ def _headway(home: str, environment: dict[str, str], *arguments: str) -> str:
 
 
 def _arrivals(url: str) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{url}/truth") as answer:
+    with urllib.request.urlopen(f"{url}/truth?arrivals=all") as answer:
         found: list[dict[str, Any]] = json.load(answer)["arrivals"]
     return found
 

@@ -370,6 +370,18 @@ def test_what_is_reserved_of_a_window_is_left_though_much_of_it_is_in_flight(siz
         assert 0.78 - 2.0 * TOKENS / size <= day.taken("fleet") <= 0.80
 
 
+def test_a_ceiling_holds_though_much_of_a_window_is_in_flight() -> None:
+    day = Day(UsageWindow(60_000.0))
+    day.admission.configure("login#1", AccountTerms(share=0.6), 0.0)
+    day.ask("fleet", 1_200)
+    for window in range(1, 4):
+        day.go(window * 5 * HOUR_S - 60.0)
+        # Nothing is known of its size before the first calls of the first window have ended.
+        assert 0.55 <= day.taken("fleet") <= 0.6 + (TOKENS / 60_000.0) * (window == 1)
+    (waiting, *_) = [call for call in day.admission._calls if day.admission.why(call) is not None]
+    assert "the ceiling is 60%" in str(day.admission.why(waiting))
+
+
 def test_calls_that_use_less_than_expected_do_not_make_a_window_look_larger() -> None:
     day = Day(UsageWindow(100_000.0))
     day.tally = Tally(400, 300, 300)

@@ -19,9 +19,9 @@ Laws:
   What is used outside comes off the reserve first.
 - A run that has taken its share of a window makes no more calls that the window binds until its
   reset; other flows go on.
-- A call is sent only if its share, or the reserve, holds with it and all calls in flight as long as
-  they are expected: a share is exceeded by what they use beyond that or, while the size of the
-  window is unknown, by all of them.
+- A call is sent only if its share, the ceiling and the reserve hold with it and all calls in
+  flight, as long as they are expected: a share is exceeded by what they use beyond that or, while
+  the size of the window is unknown, by all of them.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class _Window(Struct):
         is_less = used < self.used - STEP / 2.0 and not is_over
         self.less_s = min(self.less_s, now) if is_less else inf
         # One of several servers of a provider may not know of the last calls.
-        is_same = not self.is_empty and resets_at_s < self.resets_at_s + IDLE_S
+        is_same = not self.is_empty and resets_at_s < self.resets_at_s + 2.0 * RESET_STEP_S
         return is_less and is_same and now < self.less_s + IDLE_S
 
     def skip(self) -> None:
@@ -294,12 +294,13 @@ class Allowances:
     ) -> Wait | None:
         """The window that holds this call, the one that resets last; runs leave `reserve`."""
         last: Wait | None = None
-        if reserve > 0.0:
-            tokens += sum([one for flow, one in self.flying.items() if flow != PERSON])
+        flying = tokens + sum(self.flying.values())
+        by_runs = flying - self.flying.get(PERSON, 0.0)
         for name, window in self.windows.items():
-            is_full = window.is_empty or (share < 1.0 and window.used >= share)
+            used = window.used + max(0.0, window.share_of(window.unread_tokens))
+            is_full = window.is_empty or (share < 1.0 and not window.has_room(used, flying, share))
             is_kept = reserve > 0.0 and not window.has_room(
-                window.taken_by_runs(), tokens, share - reserve
+                window.taken_by_runs(), by_runs, share - reserve
             )
             until_s = window.resets_at_s + RESET_STEP_S
             if not ((is_full or is_kept) and now < min(until_s, window.probe_s)):
@@ -308,8 +309,9 @@ class Allowances:
                 continue
             if last is None or until_s > last.until_s:
                 why = f"usage window {name} is {window.used:.0%} used"
-                if not is_full:
-                    why += f", and {reserve:.0%} is kept for interactive calls"
+                if not window.is_empty:
+                    kept = f"{reserve:.0%} is kept for interactive calls"
+                    why += f", and {f'the ceiling is {share:.0%}' if is_full else kept}"
                 last = Wait(_resource(name), until_s, why)
         return last
 
