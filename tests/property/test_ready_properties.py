@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import Struct, field
 
 from headway.plans.graph import Graph, Need
-from headway.plans.ready import DONE, FAILED, LOST, PENDING, READY, ReadySet, copied
+from headway.plans.ready import DONE, FAILED, LOST, PENDING, READY, ReadySet
 from tests.property.engine_runs import blocks_in, graphs, is_in, reductions
 
 Place = tuple[int, int]
@@ -185,9 +185,6 @@ class Course(Struct):
         assert sum(map(len, self.ready.open())) == len(self.known)
         assert bytes(self.ready.states) == before
 
-    def copy(self) -> None:
-        self.ready = copied(self.ready)
-
 
 @given(st.one_of(graphs(), reductions()), st.data())
 @settings(max_examples=400)
@@ -199,7 +196,7 @@ def test_who_is_ready_and_who_is_lost_is_as_the_model_says(
     while course.known or course.unknown():
         choices = ["finish", "fail"] if course.known else []
         choices += ["find", "find"] if course.unknown() else []
-        choices += ["resume", "recount", "copy"] if resumes < 4 else []
+        choices += ["resume", "recount"] if resumes < 4 else []
         verb = data.draw(st.sampled_from(choices))
         if verb in {"finish", "fail"}:
             place = data.draw(st.sampled_from(sorted(course.known)))
@@ -208,7 +205,7 @@ def test_who_is_ready_and_who_is_lost_is_as_the_model_says(
             course.find(data.draw(st.sampled_from(course.unknown())), data.draw(SIZES))
         else:
             resumes += 1
-            {"resume": course.resume, "recount": course.recount, "copy": course.copy}[verb]()
+            {"resume": course.resume, "recount": course.recount}[verb]()
     assert PENDING not in course.ready.states
     assert READY not in course.ready.states
     assert course.ready.unknown == 0

@@ -48,7 +48,7 @@ from headway.engine.events import (
 )
 from headway.engine.explain import why
 from headway.engine.record import Fact, MoneyReserved, ReplyKept
-from headway.engine.state import Halt, Rules, State, copied
+from headway.engine.state import Halt, Rules, State
 from headway.engine.strategy import ADAPTIVE, ALL_AT_ONCE, LOOKAHEAD, Strategy
 from headway.errors import InternalError
 from headway.plans.graph import Graph, Need, Task, TaskGroup
@@ -383,13 +383,6 @@ def test_what_was_decided_before_the_run_was_stopped_still_counts() -> None:
     assert state.line.ready == 2
     assert state.delayed == {1: 2.0}
     assert state.line.first(9, 9, 9) == [2, 4]
-
-
-def test_a_copy_of_a_state_without_shared_keys_sees_none() -> None:
-    state = _begun([TaskGroup("a", 2)], Rules(ALL_AT_ONCE))
-    twin, seen = copied(state)
-    assert (seen, list(twin.active), twin.coherence) == ({}, list(state.active), None)
-    assert twin.active is not state.active
 
 
 def _words(state: State, task: int) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from copy import copy
 from math import inf
 from typing import NamedTuple
 
@@ -22,10 +21,7 @@ from headway.engine.events import TaskDelayed, TaskProposed, TaskStale, TaskStar
 from headway.engine.strategy import ADAPTIVE, LOOKAHEAD, Strategy
 from headway.plans.graph import Graph
 from headway.plans.ready import DONE, READY, TAKEN, ReadySet
-from headway.plans.ready import copied as copied_ready
 from headway.state.coherence import Coherence
-from headway.state.coherence import copied as copied_coherence
-from headway.state.shared import Snapshot
 
 # Whose turn it is in each queue: its tasks start one at a time, in declared order.
 
@@ -40,12 +36,6 @@ class Sequencer:
         self._ready_set = ready_set
         self._turns = dict.fromkeys(graph.queues, 0)
         self._members = dict.fromkeys(graph.queues, 0)
-
-    def copied(self, ready_set: ReadySet) -> Sequencer:
-        twin: Sequencer = object.__new__(Sequencer)
-        twin._queues, twin._ready_set = self._queues, ready_set
-        twin._turns, twin._members = self._turns.copy(), self._members.copy()
-        return twin
 
     def turn(self, queue: str) -> tuple[int, int] | None:
         """The group and the member whose turn it is, past all that has ended; none at the end."""
@@ -91,16 +81,6 @@ class ReadyQueue:
         self.sizes = [0] * len(groups)  # of every group, its members in the line
         self.ready = 0
         self.local = 0
-
-    def copied(self, ready_set: ReadySet) -> ReadyQueue:
-        twin: ReadyQueue = object.__new__(ReadyQueue)
-        twin._group_at, twin._at = self._group_at, self._at
-        twin._is_local, twin._has_turns = self._is_local, self._has_turns
-        twin._states, twin._lasts = ready_set.states, ready_set.numbers.lasts
-        twin._is_queued, twin._cursors = self._is_queued[:], self._cursors[:]
-        twin._heaps = self._heaps[0][:], self._heaps[1][:]
-        twin.sizes, twin.ready, twin.local = self.sizes[:], self.ready, self.local
-        return twin
 
     def clear(self) -> None:
         for group in range(len(self.sizes)):
@@ -414,18 +394,3 @@ class State(Struct):
             task = self.task_of(group, member)
             if self.ready_set.states[task] == READY:
                 self.line.put(group, range(task, task + 1))
-
-
-def copied(state: State) -> tuple[State, dict[int, Snapshot]]:
-    ready_set = copied_ready(state.ready_set)
-    twin = copy(state)
-    twin.ready_set = ready_set
-    twin.line, twin.sequencer = state.line.copied(ready_set), state.sequencer.copied(ready_set)
-    twin.active, twin.waiting = state.active.copy(), state.waiting.copy()
-    twin.tried, twin.earlier = state.tried.copy(), state.earlier.copy()
-    twin.delayed, twin.wakes = state.delayed.copy(), state.wakes[:]
-    twin.proposed = state.proposed.copy()
-    if state.coherence is None:
-        return twin, {}
-    twin.coherence, snapshots = copied_coherence(state.coherence)
-    return twin, snapshots

@@ -87,17 +87,6 @@ def find_run(state: str, word: str) -> RunPlace:
     )
 
 
-def size_bytes(place: RunPlace) -> int:
-    total = 0
-    for folder, _, names in os.walk(place.folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except FileNotFoundError:
-                continue  # It was removed meanwhile.
-    return total
-
-
 def prune(state: str, before_s: float) -> list[RunPlace]:
     """Remove runs that began before then and have no process."""
     removed = []

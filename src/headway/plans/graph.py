@@ -198,16 +198,6 @@ class Numbering:
             self._owners.append(group)
         return range(first, self.total)
 
-    def copied(self) -> Numbering:
-        """Another one like this; the same, if nothing can change any more."""
-        if not self.unknown:
-            return self
-        twin = Numbering(())
-        twin.firsts, twin.lasts = self.firsts[:], self.lasts[:]
-        twin._starts, twin._owners = self._starts[:], self._owners[:]
-        twin.total, twin.unknown = self.total, self.unknown
-        return twin
-
     def is_known(self, group: int) -> bool:
         return self.firsts[group] >= 0
 

@@ -221,17 +221,6 @@ class ReadySet:
         return [range(task, task + 1)]
 
 
-def copied(ready_set: ReadySet) -> ReadySet:
-    """Another one like this."""
-    twin: ReadySet = object.__new__(ReadySet)
-    twin._graph, twin._is_fresh = ready_set._graph, ready_set._is_fresh
-    twin.numbers, twin.unknown = ready_set.numbers.copied(), ready_set.unknown
-    twin.states, twin.is_lost = ready_set.states[:], ready_set.is_lost[:]
-    twin._missing, twin._unended = ready_set._missing[:], ready_set._unended[:]
-    twin._arrived = {group: arrived[:] for group, arrived in ready_set._arrived.items()}
-    return twin
-
-
 def _arrivals(ready_set: ReadySet, graph: Graph, group: int) -> bytearray:
     """Of every member of a group, how many of the tasks that it needs in blocks are done."""
     numbers, count = ready_set.numbers, len(ready_set.numbers.members(group))

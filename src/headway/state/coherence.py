@@ -20,7 +20,6 @@ from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from headway.plans import resources
 from headway.plans.graph import Graph
@@ -39,14 +38,10 @@ NO_TASK: Final = 1 << 62
 class _Front(Struct):
     """Those who may write one thing, and those who wait until all before them have ended."""
 
-    owner: object
     _heap: list[int] = field(default_factory=list)
     _writers: set[int] = field(default_factory=set)
     first: int = NO_TASK
     waiting: list[tuple[int, int]] = field(default_factory=list)
-
-    def copied(self, owner: object) -> _Front:
-        return _Front(owner, self._heap[:], self._writers.copy(), self.first, self.waiting[:])
 
     def add(self, position: int) -> None:
         if position not in self._writers:
@@ -72,21 +67,14 @@ class _Front(Struct):
 class Frontier:
     """Fronts by key. A task waits at one front at a time; tickets are numbers of tasks."""
 
-    __slots__ = ("_fronts", "_owner", "_wanted")
+    __slots__ = ("_fronts", "_wanted")
 
     def __init__(self) -> None:
-        self._owner = object()
         self._fronts: dict[str, _Front] = {}
         """Under a key: who may write it, or everything in it. Under a folder's name and a slash:
         who may write something within that folder."""
         self._wanted: dict[int, tuple[int, resources.Prefixes]] = {}
         """Of every ticket that waits: its position and what it looks at."""
-
-    def copied(self) -> Frontier:
-        twin = Frontier()
-        twin._fronts, twin._wanted = self._fronts.copy(), self._wanted.copy()
-        self._owner = object()  # What both have now belongs to neither.
-        return twin
 
     def join(self, position: int, writes: resources.Prefixes) -> None:
         for name in stands(writes):
@@ -155,9 +143,7 @@ class Frontier:
     def _own(self, name: str) -> _Front:
         front = self._fronts.get(name)
         if front is None:
-            front = self._fronts[name] = _Front(self._owner)
-        elif front.owner is not self._owner:
-            front = self._fronts[name] = front.copied(self._owner)
+            front = self._fronts[name] = _Front()
         return front
 
 
@@ -192,13 +178,6 @@ class Readers:
         self._readers: dict[str, dict[int, None]] = {}
         self._looked: dict[int, dict[str, None]] = {}
         self._patterns: dict[str, None] = {}
-
-    def copied(self) -> Readers:
-        twin = Readers()
-        twin._readers = {what: tasks.copy() for what, tasks in self._readers.items()}
-        twin._looked = {task: looked.copy() for task, looked in self._looked.items()}
-        twin._patterns = self._patterns.copy()
-        return twin
 
     def add(self, task: int, what: str) -> None:
         readers = self._readers.get(what)
@@ -497,29 +476,6 @@ class Coherence:
             (self.ripe if is_proposed else self.opened).append(task)
         for task in self._acting.end(position, touches.acts):
             self.released.append((task, self._acts.pop(task)))
-
-
-def copied(coherence: Coherence) -> tuple[Coherence, dict[int, Snapshot]]:
-    """Another one like this, and what the attempts that go on see there, by task."""
-    twin: Coherence = object.__new__(Coherence)
-    twin.__dict__.update(coherence.__dict__)
-    twin.shared = coherence.shared.copied()
-    twin.ripe, twin.opened = coherence.ripe[:], coherence.opened[:]
-    twin.doomed, twin.released = coherence.doomed[:], coherence.released[:]
-    twin.learned = {pair: through.copy() for pair, through in coherence.learned.items()}
-    twin._may, twin._likely = coherence._may.copied(), coherence._likely.copied()
-    twin._acting, twin._readers = coherence._acting.copied(), coherence._readers.copied()
-    twin._read_by, twin._acted = coherence._read_by.copy(), coherence._acted.copy()
-    twin._acts, twin._awaited = coherence._acts.copy(), coherence._awaited.copy()
-    snapshots: dict[int, Snapshot] = {}
-    twin._members = members = {}
-    for task, member in coherence._members.items():
-        snapshot = member.snapshot
-        if snapshot is not None:
-            looks = partial(twin._readers.add, task)
-            snapshot = snapshots[task] = snapshot.copied(twin.shared, looks)
-        members[task] = replace(member, snapshot=snapshot)
-    return twin, snapshots
 
 
 def awaited(coherence: Coherence, task: int) -> Awaited | None:

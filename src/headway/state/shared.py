@@ -7,8 +7,6 @@ Laws:
 - Writes are buffered; others see them when their task is committed, all of them or none.
 - A task that reads a key twice sees the same twice, and what it put there itself.
 - What was seen is remembered by content: `changed` tells whether it would still be seen.
-- A copy shares versions with what it was made of; the first put into either makes them
-  its own.
 """
 
 from __future__ import annotations
@@ -268,8 +266,6 @@ class _Versions(Struct):
     of as few things as possible, which a collector would look at again and again.
     """
 
-    owner: object
-    """The shared state that may put something there."""
     positions: list[int]
     puts: list[Data | tuple[Data, ...]]
     """What a task put there; a tuple if that was several things."""
@@ -302,19 +298,14 @@ class _Versions(Struct):
                 every.append(data)
         return every
 
-    def copied(self, owner: object) -> _Versions:
-        folds = None if self.folds is None else self.folds.copy()
-        return _Versions(owner, self.positions[:], self.puts[:], folds)
-
 
 class Shared:
-    __slots__ = ("_keys", "_looks", "_owner", "_versions", "channels", "faults")
+    __slots__ = ("_keys", "_looks", "_versions", "channels", "faults")
 
     def __init__(
         self, channels: Channels | None = None, initial: Mapping[str, bytes] | None = None
     ) -> None:
         self.channels = channels or Channels()
-        self._owner = object()
         self._versions: dict[str, _Versions] = {}
         self._keys: list[str] = []
         self._looks: dict[tuple[str, int], bytes] = {}
@@ -323,14 +314,6 @@ class Shared:
         """By digest: why a key has no value, where what was put there does not combine."""
         for key, data in (initial or {}).items():
             self._put(key, -1, data)
-
-    def copied(self) -> Shared:
-        twin = Shared(self.channels)
-        twin._versions, twin._keys = self._versions.copy(), self._keys[:]
-        twin._looks = self._looks  # A put replaces it by another one.
-        twin.faults = self.faults  # By content: what is known of one is true of the other.
-        self._owner = object()  # What both have now belongs to neither.
-        return twin
 
     def value(self, key: str, position: int) -> Fold:
         """What a task at this position is given of a key, and its digest."""
@@ -409,13 +392,11 @@ class Shared:
     def _put(self, key: str, position: int, data: Data | tuple[Data, ...]) -> None:
         versions = self._versions.get(key)
         if versions is None:
-            self._versions[key] = _Versions(self._owner, [position], [data])
+            self._versions[key] = _Versions([position], [data])
             insort(self._keys, key)
         else:
-            if versions.owner is not self._owner:
-                versions = self._versions[key] = versions.copied(self._owner)
             versions.put(position, data)
-        self._looks = {}  # Another one, even if it was empty: a copy may have the same.
+        self._looks.clear()
 
     def _last(self, key: str, position: int) -> int:
         """The position of the newest version that a task sees; -1 if there is none."""
@@ -454,13 +435,6 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"<Snapshot at {self.position}, {len(self.seen)} read, {len(self._own)} written>"
-
-    def copied(self, shared: Shared, looks: Looks) -> Snapshot:
-        twin = Snapshot(shared, self.position, looks)
-        twin.seen, twin._values = self.seen.copy(), self._values.copy()
-        twin._own = {key: every[:] for key, every in self._own.items()}
-        twin._acts = self._acts[:]
-        return twin
 
     @property
     def channels(self) -> Channels:
