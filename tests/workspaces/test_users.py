@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from headway.workspaces.supervisor import gains_rights
 from tests.workspaces.scene import CLEAN, Scene, do, git, has_overlay, make_repository, write
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -51,6 +52,17 @@ def run_as(home: Path, user: int) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_programs_that_gain_rights_are_known_to_ordinary_users(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    status = os.stat(program)
+    kinds = [gains_rights(status, status.st_uid + 1)]
+    program.chmod(0o4755)
+    status = os.stat(program)
+    kinds += [gains_rights(status, status.st_uid + 1), gains_rights(status, 0)]
+    assert kinds == [False, True, False]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -19,6 +19,7 @@ import errno
 import fcntl
 import os
 import select
+import stat
 import struct
 import sys
 import time
@@ -394,6 +395,9 @@ class Supervisor:
         group = self._group(pid)
         self._read(group, path, True)
         real = self._resolve(path, True)[-1] if path else b""
+        if self.is_shared and os.path.exists(real) and gains_rights(os.stat(real), os.geteuid()):
+            name = os.fsdecode(os.path.basename(real))
+            self._doubt(f"{name} could not gain the rights of its owner (`--observe off` lets it)")
         if real and self._inside(real) is not None:
             self._read_interpreter(group, real)
         argv = self._argv(pid, argv_address)
@@ -696,6 +700,13 @@ def _set_sync_wake_up(listener: int) -> None:
         fcntl.ioctl(listener, SET_FLAGS, SYNC_WAKE_UP)
     except OSError:
         return
+
+
+def gains_rights(status: os.stat_result, user: int) -> bool:
+    """Whether a program runs with the rights of its owner or group: what the processes of an
+    ordinary user cannot gain behind a filter."""
+    is_other = status.st_uid != user and status.st_mode & stat.S_ISUID
+    return bool(user and (is_other or status.st_mode & stat.S_ISGID))
 
 
 def _leader_and_parent(pid: int) -> tuple[int, int]:
