@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -24,10 +24,31 @@ if TYPE_CHECKING:
     from headway.agents.tools_mcp import McpServer
     from headway.plans.untrusted import PlanPermissions
 
+NOTICES: Final = (
+    "done", "failed", "stopped", "budget", "window", "refilled", "stuck", "answer",
+)  # fmt: skip
+"""What there can be notices of; `answer`: the run goes on only when its user does something."""
+
+
+class NoticeReceiver(Struct, frozen=True):
+    """Where notices of runs go: one of a command, a webhook and the desktop."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+    desktop: bool = False
+    format: str = "json"
+    on: tuple[str, ...] = NOTICES
+    texts: bool = False
+    """Whether names of tasks and reasons are in them."""
+
+
+Table: TypeAlias = "AgentSetting | McpServer | NoticeReceiver"
 SERVER_KEYS: Final = ("command", "url", "environment")
 NAMES: Final = {
     "agents": re.compile(r"[a-z][a-z0-9-]{0,29}"),
     "mcp": re.compile(r"[a-z0-9][a-z0-9_-]{0,63}"),
+    "notify": re.compile(r"[a-z0-9][a-z0-9_-]{0,63}"),
 }
 """Keys that have tables with names, as a plan can say them."""
 
@@ -48,6 +69,7 @@ class Configuration(Struct, frozen=True):
     foreign_works: str = ""
     agents: tuple[AgentSetting, ...] = ()
     mcp: tuple[McpServer, ...] = ()
+    notify: tuple[NoticeReceiver, ...] = ()
 
 
 ABOUT: Final = {
@@ -62,6 +84,7 @@ ABOUT: Final = {
     "foreign_works": "what plans by agents may execute: run, python",
     "agents": "tables like [agents.hermes]: command, result, resume",
     "mcp": "tables like [mcp.git]: command or url, environment",
+    "notify": "tables like [notify.me]: command, webhook or desktop; format, on, texts",
 }
 
 
@@ -136,14 +159,14 @@ def _checked(path: str, key: str, value: Any, default: object) -> float | str | 
     raise _refused(path, f"sets `{key}` to {value!r}, which has to be {wanted}", ABOUT[key])
 
 
-def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | McpServer, ...]:
-    """What is under `[agents.NAME]`, or under `[mcp.NAME]`."""
+def _tables(path: str, key: str, value: object) -> tuple[Table, ...]:
+    """What is under `[agents.NAME]`, `[mcp.NAME]` or `[notify.NAME]`."""
     from headway.agents.kinds import KINDS, setting_of
 
     if not isinstance(value, dict):
         raise _refused(path, f"sets `{key}` to {value!r}, which has to be tables", ABOUT[key])
     taken = (*KINDS, LOOP) if key == "agents" else ()
-    found: list[AgentSetting | McpServer] = []
+    found: list[Table] = []
     for name, table in value.items():
         whole = f"[{key}.{name}]"
         if not isinstance(table, dict):
@@ -152,7 +175,10 @@ def _tables(path: str, key: str, value: object) -> tuple[AgentSetting | McpServe
             hint = "a name is small letters, digits and `-`, and none that is known already"
             raise _refused(path, f"has {whole}, which cannot be named so", hint)
         try:
-            found.append(setting_of(name, table) if key == "agents" else _server_of(name, table))
+            if key == "agents":
+                found.append(setting_of(name, table))
+            else:
+                found.append(_server_of(name, table) if key == "mcp" else _receiver_of(name, table))
         except BadValueError as fault:
             raise _refused(path, f"{whole} {fault.message}", fault.hint or ABOUT[key]) from None
     return tuple(found)
@@ -180,6 +206,38 @@ def _server_of(name: str, table: Mapping[str, object]) -> McpServer:
     return McpServer(name, command, url, tuple(sorted(environment.items())))
 
 
+def _receiver_of(name: str, table: Mapping[str, object]) -> NoticeReceiver:
+    """A receiver of notices; raises BadValueError."""
+    from headway.agents.kinds import words_of
+
+    known = [one for one in NoticeReceiver.__struct_fields__ if one != "name"]
+    for key in table:
+        if key not in known:
+            raise BadValueError(
+                f"has a key that there is not: `{key}`", hint=did_you_mean(key, known)
+            )
+    if sum(map(bool, (table.get("command"), table.get("webhook"), table.get("desktop")))) != 1:
+        raise BadValueError("has one of `command`, `webhook` and `desktop = true`")
+    webhook, form, on = table.get("webhook", ""), table.get("format", "json"), table.get("on")
+    if not isinstance(webhook, str) or (
+        webhook and not webhook.startswith(("http://", "https://"))
+    ):
+        raise BadValueError("has a `webhook` that is no address")
+    if form not in ("json", "slack"):
+        raise BadValueError(f"has the format {form!r}", hint='format = "json", or "slack"')
+    kinds = NOTICES if on is None else on
+    if not isinstance(kinds, list | tuple) or not set(kinds) <= set(NOTICES):
+        raise BadValueError(f"has `on` with {kinds!r}", hint=f"a list of {', '.join(NOTICES)}")
+    for key in ("desktop", "texts"):
+        if not isinstance(table.get(key, False), bool):
+            raise BadValueError(f"has `{key}` that is neither true nor false")
+    command = words_of("command", table["command"], ()) if "command" in table else ()
+    return NoticeReceiver(
+        name, command, webhook, bool(table.get("desktop")), str(form), tuple(kinds),
+        bool(table.get("texts")),
+    )  # fmt: skip
+
+
 def _refused(path: str, why: str, hint: str) -> StateFileError:
     return StateFileError(f"{path} {why}", hint=hint)
 
@@ -203,6 +261,9 @@ def settings(environ: Mapping[str, str]) -> list[tuple[str, object, str]]:
     for server in values.mcp:
         how = shlex.join(server.command) or server.url
         found.append((f"mcp.{server.name}", how, configured.path))
+    for receiver in values.notify:  # An address of a webhook is a key to it.
+        how = shlex.join(receiver.command) or ("webhook" if receiver.webhook else "desktop")
+        found.append((f"notify.{receiver.name}", how, configured.path))
     place = folders(environ)
     for name, path, variable, shared in (
         ("state", place.state, STATE_DIR, "XDG_STATE_HOME"),

@@ -240,6 +240,7 @@ def perform(
     from headway.cli.running import conduct, meter_of
     from headway.engine.state import Rules
     from headway.plans.graph import Graph, TaskGroup
+    from headway.report.text.notices import notices
     from headway.run.driver import Launch
 
     plan = source.plan()
@@ -269,7 +270,8 @@ def perform(
         meets = (lambda driver: meter.meet(driver.window_empty, False, shares),)
         closes = (shim.close, meter.aclose)
         run = replace(run, meets=meets, closes=closes)
-    return conduct(run, journal, show, show_outputs, lambda: outputs.close(nullcontext))
+    with notices(journal.folder):
+        return conduct(run, journal, show, show_outputs, lambda: outputs.close(nullcontext))
 
 
 def halt_of(text: str, tasks: int) -> Halt | None:

@@ -197,16 +197,15 @@ def warn_of(loaded: Loaded, plan: str) -> None:
 def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse.Namespace) -> int:
     from headway.cli.running import Show, conduct, meter_of
     from headway.report.findings import ERRORS
+    from headway.report.text.notices import notices
     from headway.report.text.runs import files_of, landing_lines
     from headway.run.landing import land, most_more
     from headway.run.observe import findings_of, observer_of
     from headway.run.plan_run import has_commands, with_meter
 
-    crew, expanded = run.crew, run.plans.expanded
     run.join(journal, source)
-    is_metered = source.has_gateway and has_commands(expanded)
-    meter = meter_of(journal, is_metered, crew.environment)
-    if meter is not None:
+    is_metered = source.has_gateway and has_commands(run.plans.expanded)
+    if (meter := meter_of(journal, is_metered, run.crew.environment)) is not None:
         run = with_meter(run, meter)
     is_shown = not parsed.quiet
     if parsed.forecast:
@@ -214,7 +213,7 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
     if is_shown and not parsed.json and (words := most_more(run)):
         print(words, file=sys.stderr)
     observer = observer_of(parsed.observe, run, journal, learns=parsed.learn)
-    launch = observer.around(run.launch, crew.shim())
+    launch = observer.around(run.launch, run.crew.shim())
     if observer.problem and observer.mode == "enforce":
         raise UsageError(
             f"`--observe enforce` is not possible: {BLIND}: {observer.problem}",
@@ -248,12 +247,13 @@ def perform(run: PlanRun, source: PlanSource, journal: Journal, parsed: argparse
             elif driver.outcome.cause != "interrupted":
                 print_last(run, journal.folder)
 
-    return conduct(
-        launch, journal, show, adds=added, last=last,
-        shows=None if writer is None else lambda *_: writer.advance(),
-        ended=None if writer is None else writer.close,
-        files=lambda view: files_of(run.plans, view),
-    )  # fmt: skip
+    with notices(journal.folder):
+        return conduct(
+            launch, journal, show, adds=added, last=last,
+            shows=None if writer is None else lambda *_: writer.advance(),
+            ended=None if writer is None else writer.close,
+            files=lambda view: files_of(run.plans, view),
+        )  # fmt: skip
 
 
 def _forecast(run: PlanRun, source: PlanSource, journal: Journal, is_shown: bool) -> None:
