@@ -30,7 +30,7 @@ from headway.engine.record import Fact
 from headway.errors import StateFileError
 from headway.journal.reader import JournalReader
 from headway.report.text import notices
-from headway.report.text.notices import Notice, RunWatch, NoticeSender, deliver, notice_of
+from headway.report.text.notices import Notice, NoticeSender, RunWatch, deliver, notice_of
 from headway.report.text.run_view import RunView
 from tests.integration.written_runs import BEGAN_S, Writer
 
