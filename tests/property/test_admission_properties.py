@@ -166,7 +166,7 @@ class Outside(RuleBasedStateMachine):
         assert (admission._calls, admission._parked) == ({}, {})
         assert all(one.leader is None for one in admission._caches._cached.values())
         assert self.admission.budgets.claims() == ()
-        assert all(ledger.claimed == Spend() for _, ledger in admission.budgets.ledgers())
+        assert all(ledger.claimed == Spend() for _, ledger in admission.ledgers())
         for account in self.admission.accounts:
             assert (account.queued, account.in_flight) == (0, {})
 
@@ -294,7 +294,7 @@ class Callers(Outside):
 
 
 def _taken(admission: Admission, name: str) -> Spend:
-    ledgers = dict(admission.budgets.ledgers())
+    ledgers = dict(admission.ledgers())
     if name not in ledgers:
         return Spend()
     spent, claimed = ledgers[name].spent, ledgers[name].claimed

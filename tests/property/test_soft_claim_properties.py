@@ -134,6 +134,7 @@ class Agents(RuleBasedStateMachine):
 
     @invariant()
     def a_claim_is_no_less_than_what_was_produced(self) -> None:
+        self.admission.ledgers()
         claims = {claim.id: claim.spend for claim in self.admission.budgets.claims()}
         for name, call in self.held.items():
             assert claims[name].tokens >= call.least.tokens - TOLERANCE
@@ -151,11 +152,11 @@ class Agents(RuleBasedStateMachine):
         assert self.admission.decide(self.now).denials == ()
 
     def _spent(self) -> Spend:
-        ledgers = dict(self.admission.budgets.ledgers())
+        ledgers = dict(self.admission.ledgers())
         return ledgers[EVERY_ACCOUNT].spent if EVERY_ACCOUNT in ledgers else Spend()
 
     def _taken(self) -> Spend:
-        ledgers = dict(self.admission.budgets.ledgers())
+        ledgers = dict(self.admission.ledgers())
         if EVERY_ACCOUNT not in ledgers:
             return Spend()
         spent, claimed = ledgers[EVERY_ACCOUNT].spent, ledgers[EVERY_ACCOUNT].claimed

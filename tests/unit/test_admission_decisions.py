@@ -86,7 +86,7 @@ calls wait for a budget in order of arrival: wide tokens=6630
 calls that never ran cost nothing: wide
     ask 1,2 0; decide 0 = 1,2; unused 1 1; refuse 2 1 rate; money = 0 0
 unknown end costs what was kept: wide
-    ask 1,2 0; decide 0 = 1,2; end 2 1 9000 200; lost 1 1; money = 14300 0
+    ask 1,2 0; decide 0 = 1,2; end 2 1 9000 200; lost 1 1; money = 16734 0
 lowered budget stops those in line: slots=1
     ask 1,2,3,4 0; decide 0 = 1; terms one 1 slots=1 tokens=12750; parked = 2; money = 0 10200;
     terms one 1 slots=1 tokens=12750; parked = 2; terms one 1 slots=1 tokens=0;
@@ -432,7 +432,7 @@ class Scene:
         return ", ".join(grant.waited_for for grant in self.decision.grants)
 
     def money(self, key: str = "one") -> str:
-        ledger = dict(self.admission.budgets.ledgers())["" if key == "all" else key]
+        ledger = dict(self.admission.ledgers())["" if key == "all" else key]
         return f"{round(ledger.spent.tokens, 3):g} {round(ledger.claimed.tokens, 3):g}"
 
     def left(self, now: float) -> float:
@@ -462,7 +462,7 @@ class Scene:
 
     @property
     def claimed_usd(self) -> float:
-        return dict(self.admission.budgets.ledgers())["one"].claimed.microusd
+        return dict(self.admission.ledgers())["one"].claimed.microusd
 
     @property
     def accounts(self) -> float:

@@ -42,7 +42,7 @@ def names(admission: Admission) -> set[str]:
 
 
 def spent(admission: Admission) -> dict[str, Spend]:
-    return {name: one.spent for name, one in admission.budgets.ledgers() if one.spent != Spend()}
+    return {name: one.spent for name, one in admission.ledgers() if one.spent != Spend()}
 
 
 def test_what_a_key_learned_moves_to_its_organisation_with_calls_budget_and_terms() -> None:
@@ -257,4 +257,4 @@ def test_whatever_names_come_up_every_call_settles_once_and_money_adds_up(
         for grant in admission.decide(now).grants:
             assert admission.settle(grant.id, Outcome("unused"), now)
     assert admission.unsent == 0
-    assert all(one.claims == 0 for _, one in admission.budgets.ledgers())
+    assert all(one.claims == 0 for _, one in admission.ledgers())

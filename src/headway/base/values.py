@@ -59,7 +59,7 @@ CACHE_S: Final = 300.0
 """How long prompt caches keep a beginning without use, unless more is asked for."""
 
 
-class Limit(Struct, frozen=True):
+class Limit(Struct, frozen=True, gc=False):
     """A number that the provider enforces, and how it counts towards it."""
 
     resource: Resource
@@ -87,7 +87,7 @@ class Limit(Struct, frozen=True):
         return f"{self.resource}/{self.period_s:g}s"
 
 
-class Amounts(Struct, frozen=True):
+class Amounts(Struct, frozen=True, gc=False):
     """Consumption of one call, by resource. A call is always one request and one slot."""
 
     input_tokens: float = 0.0
@@ -95,7 +95,7 @@ class Amounts(Struct, frozen=True):
     spend_microusd: int = 0
 
 
-class Demand(Struct, frozen=True):
+class Demand(Struct, frozen=True, gc=False):
     """What a call will probably consume (rate limits) and at most consume (money, reservations)."""
 
     expected: Amounts
@@ -108,7 +108,7 @@ class Demand(Struct, frozen=True):
     """A person waits for the answer."""
 
 
-class Wait(Struct, frozen=True):
+class Wait(Struct, frozen=True, gc=False):
     """Why a call may not be made yet, and until when at least."""
 
     resource: str
@@ -116,7 +116,7 @@ class Wait(Struct, frozen=True):
     reason: str
 
 
-class LimitReading(Struct, frozen=True):
+class LimitReading(Struct, frozen=True, gc=False):
     """One limit as one response reported it. `None` is what the response did not say."""
 
     resource: Resource
@@ -133,7 +133,7 @@ class LimitReading(Struct, frozen=True):
     """Whether the window lets no call in; one that is used up may, where more use is paid for."""
 
 
-class Reading(Struct, frozen=True):
+class Reading(Struct, frozen=True, gc=False):
     """Everything that one response said about the account's limits."""
 
     limits: tuple[LimitReading, ...] = ()
@@ -143,7 +143,7 @@ class Reading(Struct, frozen=True):
     """The organisation that the response names, as an account name: `anthropic#1a2b3c4d`."""
 
 
-class Fault(Struct, frozen=True):
+class Fault(Struct, frozen=True, gc=False):
     """Why a call failed, in headway's words. `resource` is named when the provider named it."""
 
     kind: FaultKind
@@ -152,7 +152,7 @@ class Fault(Struct, frozen=True):
     detail: str = ""
 
 
-class Sketch(Struct, frozen=True):
+class Sketch(Struct, frozen=True, gc=False, omit_defaults=True):
     """What can be seen of a call before it is sent; what it will consume is estimated from this."""
 
     model: str
@@ -206,7 +206,7 @@ class CacheTokens(Struct, frozen=True, omit_defaults=True):
 NO_CACHE: Final = CacheTokens()
 
 
-class Tally(Struct, frozen=True):
+class Tally(Struct, frozen=True, gc=False, omit_defaults=True):
     """The tokens of one call, as its answer reported them or as far as they could be counted."""
 
     input_tokens: float = 0.0
@@ -226,7 +226,7 @@ class Tally(Struct, frozen=True):
         return CacheTokens(self.cache_read_tokens, self.cache_write_tokens, self.rewrite_tokens)
 
 
-class Spend(Struct, frozen=True):
+class Spend(Struct, frozen=True, gc=False):
     """What something takes of a budget."""
 
     tokens: float = 0.0
@@ -259,7 +259,7 @@ class Spend(Struct, frozen=True):
 NOTHING: Final = Spend()
 
 
-class Budget(Struct, frozen=True):
+class Budget(Struct, frozen=True, gc=False):
     """The most that a user wants to spend. `None` is no limit."""
 
     tokens: int | float | None = None

@@ -26,7 +26,6 @@ from headway.base.values import (
     CACHE_S,
     Amounts,
     Budget,
-    Demand,
     FaultKind,
     Reading,
     Spend,
@@ -34,7 +33,7 @@ from headway.base.values import (
 )
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.account import AccountConfig
-from headway.pacing.budget import ALL, MonthlyBudgets, unpriced
+from headway.pacing.budget import ALL, MonthlyBudgets, Pot, unpriced
 from headway.pacing.call import Beginning, Call, CallId, Denied, Granted, Outcome, Request
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
@@ -59,6 +58,7 @@ REOPEN_S: Final = 30.0
 CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
 """Faults after which an account takes no calls until it is paid."""
 FOLLOWS: Final = Wait("prompt cache", inf, "the first answer with the same beginning")
+NO_AMOUNTS: Final = Amounts()
 BUDGETED: Final = Wait("budget", inf, "what calls in flight leave of it")
 ACCOUNTS_MAX: Final = 1024
 """Accounts that are kept; beyond this, the idle ones that were made first make room."""
@@ -245,6 +245,8 @@ class Admission:
         self.unsent = 0
         """How many calls were not sent and not denied yet."""
         self._calls: dict[CallId, Call] = {}
+        self._unclaimed: dict[CallId, Call] = {}
+        """Calls in flight that no budget counts: what they may take is claimed when looked at."""
         self._queued: dict[tuple[str, str], None] = {}
         """Accounts where calls may wait."""
         self._parked: dict[Door, OrderedDict[CallId, Call]] = {}
@@ -361,15 +363,19 @@ class Admission:
         if outcome.reading.owner:
             self._owned(call, outcome.reading.owner, now)
         account, request = self._change(call), call.request
-        ran, tally = outcome.how == "used", outcome.tally
-        claim = self.budgets.held(id)
-        if request.is_soft:
-            claim = claim.at_least(self._estimates.grown(request.sketch, tally.output_tokens))
-        spend = self._estimates.spend(request.sketch, claim, tally, request.is_soft)
-        used = self._estimates.usage(call.demand, tally, spend, account.speak(outcome.dialect))
-        if ran and outcome.fault is None:
-            self._estimates.learn(request.sketch, call.demand, tally)
-        self.budgets.settle(id, spend if ran else None)
+        estimates, tally, dialect = self._estimates, outcome.tally, account.speak(outcome.dialect)
+        used, spend = NO_AMOUNTS, None
+        if outcome.how == "used":
+            spend = estimates.spend(
+                request.sketch, tally, lambda: self._claim(call), request.is_soft
+            )
+            used = estimates.usage(call.demand, tally, spend, dialect)
+            if outcome.fault is None:
+                estimates.learn(request.sketch, call.demand, tally)
+        if self._unclaimed.pop(id, None) is None:
+            self.budgets.settle(id, spend)
+        elif spend is not None:
+            self.budgets.took(spend, account.name)
         account.finish(call, outcome, used, now)
         self._close(call)
         return True
@@ -389,7 +395,8 @@ class Admission:
         if id in self._calls:
             return False
         call = self._open(id, request, now)
-        self.budgets.adopt(id, call.account[0], self._size(call, now))
+        self._size(call, now)
+        self.budgets.adopt(id, call.account[0], self._claim(call))
         account = self._change(call)
         account.adopt(call, now - age_s, account.known_s, now)
         self._sent(call, now)
@@ -406,8 +413,11 @@ class Admission:
         for call in self._calls.values():
             if call.is_sent:
                 # Where the budget is the first in money, no price was claimed for it.
-                whole = self._estimate(call)[1].at_least(self.budgets.held(call.id))
+                request = call.request
+                whole = self._estimates.claim(request.sketch, request.is_soft)
+                whole = whole.at_least(self.budgets.held(call.id))
                 self.budgets.hold(call.id, whole, (call.account[0], ALL))
+        self._unclaimed.clear()
         # Calls in the queue go through every door again.
         for call in waiting:
             if self._denials.pop(call.id, None) is None:
@@ -487,7 +497,8 @@ class Admission:
             before = self._accounts[call.account]
             before.settle(call, "unused", Amounts(), now)
             before.granted -= 1
-            self.budgets.hold(call.id, self.budgets.held(call.id), (name, ALL))
+            if call.id not in self._unclaimed:
+                self.budgets.hold(call.id, self.budgets.held(call.id), (name, ALL))
             self._accounts[moved].adopt(call, call.sent_s, -inf, now)
         elif self._denials.pop(call.id, None) is None:
             self._withdraw(call)
@@ -544,6 +555,7 @@ class Admission:
         if not is_change:
             self.is_rearranged = False
             self._changed = dict.fromkeys(accounts)
+        self._claim_all()
         names: dict[tuple[str, str], None] = {}
         if part != "money":
             names, self._changed = self._changed, {}
@@ -625,21 +637,24 @@ class Admission:
                     call.follows = follows
                 self._park(call, FOLLOWS)
                 return until_s
-        claim, account = self._size(call, now), self._accounts[call.account]
-        refusal = self._unbounded(call) if self.budgets.keys else None
-        if refusal is None:
-            room = self.budgets.claim(call.id, claim, (account.name, ALL))
-            if room == "later":
-                self._park(call, BUDGETED)
+        self._size(call, now)
+        account = self._accounts[call.account]
+        if self.budgets.keys:
+            refusal, claim = self._unbounded(call), self._claim(call)
+            if refusal is None:
+                room = self.budgets.claim(call.id, claim, (account.name, ALL))
+                if room == "later":
+                    self._park(call, BUDGETED)
+                    return inf
+                if room == "never":
+                    about = "about" if call.request.is_soft else "up to"
+                    refusal = self.budgets.no_room(account.name, f"a call of {about} {claim}")
+            if refusal is not None:
+                self._unpark(call)
+                self.budgets.leave(call.id)
+                self._deny(call, refusal)
                 return inf
-            if room == "never":
-                about = "about" if call.request.is_soft else "up to"
-                refusal = self.budgets.no_room(account.name, f"a call of {about} {claim}")
         self._unpark(call)
-        if refusal is not None:
-            self.budgets.leave(call.id)
-            self._deny(call, refusal)
-            return inf
         if now - account.closed_s >= REOPEN_S:
             # Long after an account was closed, one call may find out whether it still is.
             account.closed_s = inf
@@ -648,32 +663,50 @@ class Admission:
         self._queued[call.account] = None
         return inf
 
-    def _size(self, call: Call, now: float) -> Spend:
-        """Estimate what a call will consume, by all that is known now; what to claim for it."""
+    def _size(self, call: Call, now: float) -> None:
+        """Estimate what a call will consume, by all that is known now."""
+        request, account = call.request, self._accounts[call.account].account
         cached_bytes = self._caches.look(call, now) if call.beginnings else 0
-        call.demand, claim = self._estimate(call, cached_bytes)
-        if call.request.is_interactive:
-            call.demand = replace(call.demand, is_interactive=True)
+        call.demand = self._estimates.size(
+            request.sketch, account.config.dialect, cached_bytes, request.is_interactive
+        )
         call.sized_s = now
-        return claim
 
-    def _estimate(self, call: Call, cached_bytes: int = 0) -> tuple[Demand, Spend]:
-        request, dialect = call.request, self._accounts[call.account].account.config.dialect
-        return self._estimates.size(request.sketch, dialect, cached_bytes, request.is_soft)
+    def _claim(self, call: Call) -> Spend:
+        """What is claimed for a call in flight; of any other, what is to be claimed."""
+        if call.is_sent and call.id not in self._unclaimed:
+            return self.budgets.held(call.id)
+        return self._estimates.claim(call.request.sketch, call.request.is_soft)
+
+    def _claim_all(self) -> None:
+        """Claim what calls in flight may take, where no budget had it claimed before."""
+        for call in self._unclaimed.values():
+            self.budgets.hold(call.id, self._claim(call), (call.account[0], ALL))
+        self._unclaimed.clear()
+
+    def ledgers(self) -> tuple[tuple[str, Pot], ...]:
+        """Every budget, or account without one, as it stands."""
+        self._claim_all()
+        return self.budgets.ledgers()
 
     def _sent(self, call: Call, now: float) -> None:
         """A call is in flight."""
         self.unsent -= 1
-        if len(self.budgets.changed_claims) >= CHANGES_MAX:
-            self.budgets.changed_claims.clear()
-            self.is_rearranged = True
-        self.budgets.changed_claims[call.id] = None
+        budgets = self.budgets
+        if not budgets.keys and not budgets.has_claim(call.id):
+            self._unclaimed[call.id] = call
+        else:
+            if len(budgets.changed_claims) >= CHANGES_MAX:
+                budgets.changed_claims.clear()
+                self.is_rearranged = True
+            budgets.changed_claims[call.id] = None
         if call.beginnings:
             self._caches.sent(call, now)
 
     def _withdraw(self, call: Call) -> None:
         """Leave the door or the queue."""
-        self.budgets.settle(call.id, None)
+        if self.budgets.keys or self.budgets.has_claim(call.id):
+            self.budgets.settle(call.id, None)
         if call.parked is None:
             self._accounts[call.account].leave(call)
         self._unpark(call)
@@ -728,6 +761,8 @@ class Admission:
     def _grew(self, call: Call, output_tokens: float) -> bool:
         """An answer has so many tokens by now; True if more is kept for it than before."""
         sketch = call.request.sketch
+        if call.id in self._unclaimed:
+            return False
         most = output_tokens if call.is_cut else sketch.max_output_tokens
         cost_of = partial(self._estimates.grown, sketch)
         room = self.budgets.grow(

@@ -122,6 +122,9 @@ class Budgets(Generic[Holder]):
         self.in_money = any(one.budget.microusd is not None for one in self.pots.values())
         return changed
 
+    def has_claim(self, id: Holder) -> bool:
+        return id in self._claims
+
     def held(self, id: Holder) -> Spend:
         return self._claims[id][0] if id in self._claims else NOTHING
 
@@ -267,6 +270,8 @@ class MonthlyBudgets(Budgets[CallId]):
         self.changed_claims: dict[CallId, None] = {}
         self._changed_days: dict[tuple[str, str], None] = {}
         """What is not in the memory as it was last taken, in order."""
+        self._unposted: dict[str, Spend] = {}
+        """What accounts spent since it was last looked at; none where there is a budget."""
         self.orphans: set[CallId] = set()
         """Claims of a former process whose clients are not back yet."""
         self._orphans_until_s = now + CLAIM_S
@@ -290,8 +295,13 @@ class MonthlyBudgets(Budgets[CallId]):
         self.changed_claims[id] = None
         return super().settle(id, used)
 
+    def set_budget(self, name: str, budget: Budget) -> bool:
+        self.post()
+        return super().set_budget(name, budget)
+
     def rename(self, old: str, new: str) -> None:
         """One account's spending, claims and, where the other has none, budget go to another."""
+        self.post()
         pot, other = self.pots.pop(old, Pot()), self.pots[new]
         other.spent, other.claimed = other.spent.plus(pot.spent), other.claimed.plus(pot.claimed)
         other.claims += pot.claims
@@ -302,6 +312,18 @@ class MonthlyBudgets(Budgets[CallId]):
             for id, (spend, names) in claims.items():
                 claims[id] = spend, tuple([new if name == old else name for name in names])
         self.set_budget(new, pot.budget if other.budget == NO_BUDGET else other.budget)
+
+    def took(self, used: Spend, account: str) -> None:
+        """A call without a claim spent this. Without budgets it is added up when looked at."""
+        self._unposted[account] = self._unposted.get(account, NOTHING).plus(used)
+        if self.keys:
+            self.post()
+
+    def post(self) -> None:
+        """Add what accounts spent to the pots."""
+        unposted, self._unposted = self._unposted, {}
+        for account, used in unposted.items():
+            self.spend(used, (account, ALL))
 
     def spend(self, used: Spend, names: tuple[str, ...]) -> None:
         super().spend(used, names)
@@ -331,6 +353,7 @@ class MonthlyBudgets(Budgets[CallId]):
 
     def turn(self, date: str) -> None:
         """It is this day now; a month may have begun with it."""
+        self.post()
         self.date, month = date, date[:7]
         if month != self.month:
             self.month = month
@@ -342,6 +365,7 @@ class MonthlyBudgets(Budgets[CallId]):
         """All that outlives this process, or what changed: all of it or `money`."""
         from headway.pacing.memory import PacingMemory
 
+        self.post()
         changed, self._changed_days = self._changed_days, {}
         ids, self.changed_claims = self.changed_claims, {}
         if is_whole:
@@ -358,6 +382,7 @@ class MonthlyBudgets(Budgets[CallId]):
 
     def days(self) -> tuple[tuple[str, Days], ...]:
         """Every day that is kept, by account, oldest first."""
+        self.post()
         return tuple([(name, tuple(sorted(days.items()))) for name, days in self._days.items()])
 
     def claims(self) -> tuple[Claim, ...]:
@@ -365,6 +390,7 @@ class MonthlyBudgets(Budgets[CallId]):
 
     def ledgers(self) -> tuple[tuple[str, Pot], ...]:
         """Every budget, or account without one, as it stands."""
+        self.post()
         return tuple([(key, replace(pot)) for key, pot in self.pots.items()])
 
     def no_room(self, account: str, what: str) -> BudgetReachedError:

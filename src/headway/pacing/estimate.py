@@ -91,25 +91,32 @@ class _Ratio(Struct):
     prior: float
     per_byte: float
     per_message: float = TOKENS_PER_MESSAGE
-    sums: Sequence[float] = (0.0,) * 5
-    """Over past calls: of bytes, messages, messages^2, tokens, tokens x messages."""
     deviation: float = DEVIATION_START
+    size_bytes: float = 0.0
+    """Sums over past calls, each weighed by 1/bytes: of bytes^2..."""
+    messages: float = 0.0
+    """...bytes x messages, messages^2, tokens x bytes, tokens x messages."""
+    squares: float = 0.0
+    tokens: float = 0.0
+    products: float = 0.0
 
     def learn(self, size_bytes: float, messages: int, tokens: float) -> None:
         """Count one call, clipped to what is believable, and solve anew."""
         expected = max(1.0, size_bytes * self.per_byte + messages * self.per_message)
         strange = log(tokens / expected)
-        clip = CLIP_DEVIATIONS * self.deviation
-        tokens = expected * exp(max(-clip, min(clip, strange)))
+        deviation = self.deviation
+        clip = CLIP_DEVIATIONS * deviation
+        if not -clip <= strange <= clip:
+            tokens = expected * exp(clip if strange > 0.0 else -clip)
         # The deviation may grow by more than what is let through, so that a lasting change,
         # unlike an outlier, opens the door within a few calls.
-        self.deviation += 0.1 * (min(abs(strange), 2.0 * clip) - self.deviation)
-        self.deviation = max(DEVIATION_MIN, self.deviation)
-        a, b, c, right_a, right_c = [RATIO_KEEP * past for past in self.sums]
-        a, b, right_a = a + size_bytes, b + messages, right_a + tokens
-        c += messages**2 / size_bytes
-        right_c += tokens * messages / size_bytes
-        self.sums = (a, b, c, right_a, right_c)
+        deviation += 0.1 * (min(abs(strange), 2.0 * clip) - deviation)
+        self.deviation = max(DEVIATION_MIN, deviation)
+        a = self.size_bytes = RATIO_KEEP * self.size_bytes + size_bytes
+        b = self.messages = RATIO_KEEP * self.messages + messages
+        c = self.squares = RATIO_KEEP * self.squares + messages * messages / size_bytes
+        right_a = self.tokens = RATIO_KEEP * self.tokens + tokens
+        right_c = self.products = RATIO_KEEP * self.products + tokens * messages / size_bytes
         a += RATIO_PRIOR_BYTES
         c += MESSAGE_PRIOR
         right_a += RATIO_PRIOR_BYTES * self.prior
@@ -232,26 +239,34 @@ class Estimates:
         self.outputs = OutputLength()
 
     def size(
-        self, sketch: Sketch, dialect: Dialect, cached_bytes: int = 0, is_soft: bool = False
-    ) -> tuple[Demand, Spend]:
-        """What the call will probably and at most consume if so much of it is read from a cache,
-        and what to claim of a budget: the most that it can take, where what is not text counts as
-        expected; if soft, what it is expected to take."""
+        self, sketch: Sketch, dialect: Dialect, cached_bytes: int = 0, is_interactive: bool = False
+    ) -> Demand:
+        """What the call will probably and at most consume if so much of it is read from a cache."""
         tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
         most = sketch.max_output_tokens
-        # A call that asks for more is refused, and reserves nothing until then.
-        ceiling = OUTPUT_TOKENS_MAX if most is None else min(max(0, most), OUTPUT_TOKENS_MAX)
-        tokens_out = self.outputs.expect(sketch.kind, tokens_in, float(ceiling))
-        reserved = float(ceiling) if most is not None else UNDECLARED * tokens_out
+        tokens_out = self.outputs.expect(sketch.kind, tokens_in, _longest(most))
+        reserved = UNDECLARED * tokens_out if most is None else _longest(most)
         counted = tokens_in
         if cached_bytes and dialect.input_charge == "uncached":
             counted = max(1.0, tokens_in - self._input_tokens(sketch, cached_bytes, 0))
-        claim = ceiling_of(sketch, self._prices, ceil(INPUT_DOUBT * tokens_in))
-        spend = spend_on(sketch.model, Tally(tokens_in, 0.0, tokens_out), self._prices)
-        expected = Amounts(counted, tokens_out, spend.microusd)
-        highest = Amounts(INPUT_DOUBT * counted, reserved, claim.microusd)
-        demand = Demand(expected, highest, sketch.kind, sketch.is_whole)
-        return demand, self.grown(sketch, max(1.0, tokens_out)) if is_soft else claim
+        price = self._prices(sketch.model, ceil(tokens_in))
+        cost = most_cost = 0
+        if price is not None:
+            cost = price.cost_of(Tally(tokens_in, 0.0, tokens_out))
+            most_cost = self.claim(sketch).microusd
+        return Demand(
+            Amounts(counted, tokens_out, cost), Amounts(INPUT_DOUBT * counted, reserved, most_cost),
+            sketch.kind, sketch.is_whole, is_interactive,
+        )  # fmt: skip
+
+    def claim(self, sketch: Sketch, is_soft: bool = False) -> Spend:
+        """What to claim of a budget: the most that the call can take, where what is not text counts
+        as expected; if soft, what it is expected to take."""
+        tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
+        if not is_soft:
+            return ceiling_of(sketch, self._prices, ceil(INPUT_DOUBT * tokens_in))
+        longest = _longest(sketch.max_output_tokens)
+        return self.grown(sketch, max(1.0, self.outputs.expect(sketch.kind, tokens_in, longest)))
 
     def grown(self, sketch: Sketch, output_tokens: float) -> Spend:
         """What the call takes of a budget with an answer of this length."""
@@ -282,24 +297,35 @@ class Estimates:
             tokens_out = max(tokens_out, demand.expected.output_tokens)
         return Amounts(tokens_in, tokens_out, spend.microusd)
 
-    def spend(self, sketch: Sketch, claim: Spend, tally: Tally, is_soft: bool = False) -> Spend:
+    def spend(
+        self, sketch: Sketch, tally: Tally, claim: Callable[[], Spend], is_soft: bool = False
+    ) -> Spend:
         """What the call took of a budget: in doubt, all of a hard claim or an estimate."""
         if is_soft and tally.known != "unknown":
             unread = sketch.size_bytes - sketch.prefix_bytes * bool(tally.cache_read_tokens)
             tokens_in = tally.input_tokens or self._input_tokens(sketch, unread, sketch.messages)
             tally = replace(tally, input_tokens=tokens_in, known="reported")
-        return spend_of(sketch.model, claim, tally, self._prices)
+        if is_told(tally):
+            return spend_on(sketch.model, tally, self._prices)
+        return claim().at_least(self.grown(sketch, tally.output_tokens)) if is_soft else claim()
 
     def _input_tokens(self, sketch: Sketch, size_bytes: int, messages: int) -> float:
         return self._inputs.estimate(sketch.model, sketch.content, max(0, size_bytes), messages)
 
 
+def _longest(most: int | None) -> float:
+    """A call that asks for a longer answer is refused, and reserves nothing until then."""
+    return float(OUTPUT_TOKENS_MAX if most is None else min(max(0, most), OUTPUT_TOKENS_MAX))
+
+
+def is_told(tally: Tally) -> bool:
+    """Whether the input and all of the answer were reported."""
+    return tally.known == "reported" and bool(tally.input_tokens or tally.cache_read_tokens)
+
+
 def spend_of(model: str, ceiling: Spend, tally: Tally, prices: Prices) -> Spend:
-    """What a call took: its ceiling, unless its input and all of its answer were reported."""
-    read = tally.input_tokens + tally.cache_read_tokens
-    if tally.known != "reported" or not read:
-        return ceiling
-    return spend_on(model, tally, prices)
+    """What a call took: its ceiling, where its tokens were not told."""
+    return spend_on(model, tally, prices) if is_told(tally) else ceiling
 
 
 def spend_on(model: str, tally: Tally, prices: Prices) -> Spend:

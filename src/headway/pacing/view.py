@@ -88,7 +88,7 @@ def describe(admission: Admission, now: float) -> AdmissionView:
     budgets = admission.budgets
     return AdmissionView(
         budgets.month, tuple([_account_view(one, now) for one in admission.accounts]),
-        budgets.ledgers(), admission.terms(), budgets.date, admission.hour,
+        admission.ledgers(), admission.terms(), budgets.date, admission.hour,
         budgets.days(), admission.keys(),
     )  # fmt: skip
 
