@@ -14,6 +14,7 @@ Laws:
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -50,7 +51,7 @@ class AdmissionService:
         self._stall_s = stall_s
         self._born_s = now()
         self._clients: dict[str, protocol.Hello] = {}
-        self._alive: dict[CallId, float] = {}
+        self._alive: OrderedDict[CallId, float] = OrderedDict()
         """When each call in flight last showed that it lives; the longest silent comes first."""
         self._must_keep = False
         self._wake_s = self._born_s

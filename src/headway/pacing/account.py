@@ -280,6 +280,8 @@ class Account:
         limits = [*learned, *config.limits]
         rates = [limit for limit in limits if limit.resource != "concurrency"]
         self.limits = [_tracked(limit, config, now) for limit in rates]
+        self.flows = any([limit.rule.flows for limit in self.limits])
+        """Whether answers in flight take of a limit, so that their plans count."""
         slots = [limit.amount for limit in limits if limit.resource == "concurrency"]
         most = max(1.0, float(int(min(slots) * config.share))) if slots else inf
         cap = Cap(profile.cap, profile.cap_probes, now, most)
@@ -317,11 +319,13 @@ class Account:
     def _crowded(self, demand: Demand, waiting: int, leaves_room: bool, now: float) -> Wait | None:
         """What keeps a call from joining those in flight."""
         in_flight, shared, left, is_left = self.speed.in_flight, self.allowances, 0.0, False
-        if demand.is_interactive:
+        is_active = now < shared.presence.until_s
+        if self.width.takes(in_flight) and not (is_active or self.config.reserve):
+            width = inf
+        elif demand.is_interactive:
             width = self.width.firm
         else:
             width = self.width.limit(in_flight, waiting, demand.is_whole, now)
-            is_active = now < shared.presence.until_s
             if is_active or self.config.reserve:
                 own = self._places_left(self.presence, self.width.firm, leaves_room)
                 most = max(self.presence.in_flight + 1.0, self.width.firm - own)
@@ -333,15 +337,16 @@ class Account:
             until_s = probe_s if probe_s > now else inf
             why = PLACE_LEFT if is_left else f"{in_flight} in flight"
             return Wait("concurrency", until_s, why)
-        if shared.in_flight >= max(1.0, shared.slots - left):
+        if shared.slots < inf and shared.in_flight >= max(1.0, shared.slots - left):
             is_left = shared.in_flight < shared.slots
             why = PLACE_LEFT if is_left else f"{shared.in_flight} in flight on the account"
             return Wait("concurrency", inf, why)
         if demand.is_interactive:
             return None
-        ventures_s = self.width.departs_s(in_flight, now)
-        if ventures_s > now:
-            return Wait("concurrency", ventures_s, "more than were ever in flight")
+        if in_flight >= self.width.tried:
+            ventures_s = self.width.departs_s(now)
+            if ventures_s > now:
+                return Wait("concurrency", ventures_s, "more than were ever in flight")
         if self.ramp.most < inf and (departs_s := self.ramp.when(now)) > now:
             return Wait("burst", departs_s, "a burst was refused")
         return None
@@ -359,7 +364,8 @@ class Account:
         """Take the call's share of everything; it keeps the levels for later comparison."""
         self.ramp.sent(now)
         self.pauses.sent(now)
-        self.presence.fly(call.demand.is_interactive)
+        if call.demand.is_interactive:
+            self.presence.fly(1)
         if self.allowances.windows:
             self.allowances.sent(self.group, now)
         self.width.sent(self.speed.in_flight + 1, now)
@@ -367,10 +373,7 @@ class Account:
             self.hidden = HiddenLimits(now)
         if self.hidden is not None:
             self.hidden.granted(call.demand, now)
-        levels = []
-        for limit in self.limits:
-            levels.append(limit.charge(call, now))
-        call.levels = tuple(levels)
+        call.levels = tuple([limit.charge(call, now) for limit in self.limits])
 
     def adopt(self, call: Call, known_s: float, now: float) -> None:
         """A call sent under another process's permit; levels of `known_s` contain earlier ones."""
@@ -394,7 +397,8 @@ class Account:
     def settle(self, call: Call, used: Amounts, now: float) -> None:
         """The call ran."""
         self.pauses.ended(now)
-        self.presence.fly(-call.demand.is_interactive)
+        if call.demand.is_interactive:
+            self.presence.fly(-1)
         for limit in self.limits:
             limit.settle(call, used, now)
         if self.hidden is not None:
@@ -477,6 +481,7 @@ class Account:
             else:
                 level = levels[known] if known < len(levels) else None
                 tracked.observe(heeded, demand, level, at_s, now)
+        self.flows = self.flows or any([limit.rule.flows for limit in found])
         hidden = self.hidden
         if found and hidden is not None and hidden.refusals == 0 and hidden.known is None:
             self.hidden = None

@@ -126,8 +126,10 @@ class ManagedAccount(AccountCalls):
             if fault.kind in CLOSING:
                 self.closed_s = now
         elif outcome.how == "used":
-            drawing = [one for one in self.account.limits if one.draw_per_s > 0.0]
-            drawn = max([one.draw_per_s / one.limit.rate_per_s for one in drawing], default=0.0)
+            drawn = 0.0
+            for one in self.account.limits:
+                if one.draw_per_s > 0.0:
+                    drawn = max(drawn, one.draw_per_s / one.limit.rate_per_s)
             # What was not counted, or was sent by another process, is not timed.
             first_s: float | None = None
             rest_s: float | None = None
@@ -654,7 +656,8 @@ class Admission:
                 self.budgets.leave(call.id)
                 self._deny(call, refusal)
                 return inf
-        self._unpark(call)
+        if call.parked is not None:
+            self._unpark(call)
         if now - account.closed_s >= REOPEN_S:
             # Long after an account was closed, one call may find out whether it still is.
             account.closed_s = inf

@@ -82,7 +82,7 @@ class QueueWaits(NamedTuple):
 
     def then(self, cause: str, now: float) -> QueueWaits:
         """The same, as it waits for this from now on."""
-        return self if cause == self.cause else QueueWaits(self.until(now), cause, now)
+        return QueueWaits(self.until(now), cause, now)
 
     def longest(self, joined: QueueWaits, joined_s: float, now: float) -> str:
         """What it has waited for longest since a call joined; nothing, if it has not."""

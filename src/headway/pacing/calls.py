@@ -173,7 +173,8 @@ class AccountCalls:
         if cause == "concurrency" and wait is not None and wait.reason != PLACE_LEFT:
             # The width may be the account's, or only as far as it has grown.
             cause = account.width.cause(account.speed.in_flight)
-        self._waits = self._waits.then(cause, now)
+        if cause != self._waits.cause:
+            self._waits = self._waits.then(cause, now)
         wake_s = inf if wait is None else max(min(wait.until_s, passes_s), now + WAKE_S_MIN)
         if wait is not None:
             if windows.windows:
@@ -339,7 +340,7 @@ class AccountCalls:
         if not reading.limits:
             return
         account = self.account
-        had_windows = bool(account.allowances.windows)
+        had_windows, had_flows = bool(account.allowances.windows), account.flows
         for limit in account.observe(reading, call, at_s, now, is_refusal):
             for other in self.in_flight.values():
                 # Of calls that were sent at the same instant it is not known which came first.
@@ -350,6 +351,9 @@ class AccountCalls:
                 other.counted = other.demand.expected.input_tokens
                 account.allowances.join(_taker(other), other.counted)
                 self._fly(other, other.counted + other.stream.tokens)
+        if account.flows > had_flows or bool(account.allowances.windows) > had_windows:
+            for other in self.in_flight.values():
+                self._plan_end(other)
 
     def _moved(self, call: Call, output_tokens: float, now: float) -> bool:
         """An answer has grown: learn the pace in the company it had. True if the width changed."""
@@ -392,8 +396,9 @@ class AccountCalls:
             self._replan(call, PlannedStream(stream.from_s, now + longer_s, tokens), now)
 
     def _replan(self, call: Call, stream: PlannedStream, now: float) -> None:
-        for limit in self.account.limits:
-            limit.plan(call, stream, now)
+        if self.account.flows:
+            for limit in self.account.limits:
+                limit.plan(call, stream, now)
         call.stream = stream
         if call.flying_tokens:
             self._fly(call, call.demand.expected.input_tokens + stream.tokens)
@@ -405,6 +410,9 @@ class AccountCalls:
         call.flying_tokens = tokens
 
     def _plan_end(self, call: Call) -> None:
+        """Look again when the stream should be over, if anything counts on that."""
+        if not (self.account.flows or call.flying_tokens):
+            return
         self._plans += 1
         heapq.heappush(self._ends, (call.stream.to_s, self._plans, call))
 

@@ -60,16 +60,18 @@ class ChargingRule:
         self._reserved = 0.0 if self.flows else output
         self.produced = output if self.flows else 0.0
         self._spend = 1.0 if resource == "spend" else 0.0
+        self._is_open = self.flows or resource == "spend"
+        """Whether a call takes some of it after its admission."""
 
     def takes(self, demand: Demand, stream: PlannedStream = NO_STREAM) -> tuple[float, float]:
         """What admission itself takes, and what is expected to be taken after that."""
         if self.is_certain:
             return 1.0, 0.0
-        expected, most = demand.expected, demand.ceiling
-        return (
-            self.input * expected.input_tokens + self._reserved * most.output_tokens,
-            self.produced * stream.tokens + self._spend * most.spend_microusd,
-        )
+        most = demand.ceiling
+        need = self.input * demand.expected.input_tokens + self._reserved * most.output_tokens
+        if not self._is_open:
+            return need, 0.0
+        return need, self.produced * stream.tokens + self._spend * most.spend_microusd
 
     def unused(self, demand: Demand, used: Amounts) -> float:
         """What was reserved for a call and not used by it."""
@@ -77,6 +79,8 @@ class ChargingRule:
 
     def used_later(self, amounts: Amounts) -> float:
         """What such a call took after its admission."""
+        if not self._is_open:
+            return 0.0
         return self.produced * amounts.output_tokens + self._spend * amounts.spend_microusd
 
     def whole(self, amounts: Amounts) -> float:
@@ -270,7 +274,7 @@ class TrackedLimit:
         if now < self._blocked_s:
             return Wait(self.limit.name, self._blocked_s, "refilling")
         demand, stream, meter = call.demand, call.stream, self.meter
-        need, later = self.rule.takes(demand, stream)
+        need, later = (1.0, 0.0) if self.rule.is_certain else self.rule.takes(demand, stream)
         if self._has_plenty:
             left = meter.level(now) - need - later - meter.planned - room
             if left >= FLOOR_SHARE * meter.size > 0:
@@ -297,10 +301,10 @@ class TrackedLimit:
 
     def charge(self, call: Call, now: float) -> float:
         """Take the call's share; returns what is left and not held back, free of shifts."""
-        demand, stream = call.demand, call.stream
-        need, later = self.rule.takes(demand, stream)
+        demand, stream, rule = call.demand, call.stream, self.rule
+        need, later = (1.0, 0.0) if rule.is_certain else rule.takes(demand, stream)
         self._in_flight += 1
-        if self._variance == 0 and self.rule.input:
+        if self._variance == 0 and rule.input:
             doubt = demand.ceiling.input_tokens - demand.expected.input_tokens
             self._variance = (max(0.0, doubt) / CEILING_SPREADS) ** 2
         counted = need or later

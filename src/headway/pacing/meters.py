@@ -144,6 +144,8 @@ class Bucket(Meter):
             self._at_s = now
         return level
 
+    level = available
+
     def charge(self, amount: float, now: float) -> None:
         if now > self._at_s:
             self.available(now)
@@ -157,6 +159,15 @@ class Bucket(Meter):
         self._in_flight += 1
         self._held += later
         return self._level - self._held
+
+    def end(
+        self, extra: float, later: float, used: float, stream: PlannedStream, sent_s: float,
+        now: float,
+    ) -> None:  # fmt: skip
+        level = self.available(now) - extra
+        self._level = (self.size if extra < 0.0 and level > self.size else level) - used
+        self._in_flight -= 1
+        self._held = self._held - later if self._in_flight else 0.0
 
     def refund(self, amount: float, now: float) -> None:
         self._level = min(self.size, self.available(now) + amount)

@@ -92,7 +92,10 @@ class AnswerSpeed:
 
     def plan(self, tokens: float, now: float) -> PlannedStream:
         """When an answer of so many tokens would flow if its call were sent now."""
-        return self.replan(tokens, now + self.first_byte_s, now)
+        begins_s, lasts_s = now + self.first_byte_s, max(1e-3, tokens * self.per_token_s)
+        if self.first_byte_s + lasts_s < HORIZON_S:
+            return PlannedStream(begins_s, begins_s + lasts_s, tokens)
+        return self.replan(tokens, begins_s, now)
 
     def replan(self, tokens: float, begins_s: float, now: float) -> PlannedStream:
         """The same for an answer whose first byte comes at a known time."""
@@ -575,6 +578,12 @@ class Width:
                     return float(everything)
         return min(self.allowed, cap)
 
+    def takes(self, in_flight: int) -> bool:
+        """Whether one more may join so many, whatever the time and the queue."""
+        if in_flight >= self.cap.limit or in_flight >= self.strain.limit:
+            return False
+        return in_flight < (COLD if self._is_cold else self.allowed)
+
     @property
     def firm(self) -> float:
         """How many the account and its provider are known to take at once: no try of more."""
@@ -584,10 +593,8 @@ class Width:
         """How often the time without a sign of any call has doubled from `SILENT_S` on."""
         return int(max(0.0, 1.0 + log2(max(1e-9, (now - self._cold_s) / SILENT_S)) + 1e-9))
 
-    def departs_s(self, in_flight: int, now: float) -> float:
-        """When one more may leave, as far as it is more than ever were in flight."""
-        if in_flight < self.tried:
-            return now
+    def departs_s(self, now: float) -> float:
+        """When one more than ever were in flight may leave."""
         return max(now, self._ventured_s + min(VENTURE_S, VENTURE_SHARE / self.tried))
 
     def sent(self, in_flight: int, now: float) -> None:
