@@ -57,7 +57,7 @@ class Hello(Struct, frozen=True, tag=True):
     name: str
 
 
-class Ask(Struct, frozen=True, tag=True):
+class Ask(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     number: int
     request: Request
     sent_s: float | None = None
@@ -76,18 +76,18 @@ class Reached(Struct, frozen=True, tag=True):
     number: int
 
 
-class AnswerBegan(Struct, frozen=True, tag=True):
+class AnswerBegan(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     number: int
     reading: Reading
     dialect: str
 
 
-class Progressed(Struct, frozen=True, tag=True):
+class Progressed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     number: int
     output_tokens: Annotated[float, Meta(ge=0, le=1e15)]
 
 
-class Settle(Struct, frozen=True, tag=True):
+class Settle(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     number: int
     outcome: Outcome
 

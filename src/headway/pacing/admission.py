@@ -34,7 +34,18 @@ from headway.base.values import (
 from headway.errors import AccountClosedError, BudgetReachedError, DemandTooLargeError, HeadwayError
 from headway.pacing.account import AccountConfig
 from headway.pacing.budget import ALL, MonthlyBudgets, Pot, unpriced
-from headway.pacing.call import Beginning, Call, CallId, Denied, Granted, Outcome, Request
+from headway.pacing.call import (
+    UNKNOWN,
+    Call,
+    CallId,
+    Denied,
+    Door,
+    Granted,
+    Outcome,
+    Request,
+    share_texts,
+    shared_path,
+)
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
@@ -64,12 +75,14 @@ ACCOUNTS_MAX: Final = 1024
 """Accounts that are kept; beyond this, the idle ones that were made first make room."""
 IDLE_FORGOTTEN: Final = 64
 """Idle accounts are dropped in batches of this size: each writes the whole memory, in 50 ms."""
+KEPT_SIZES: Final = 64
+"""Calls further back in a queue are sized in their turn: 100,000 sizes take 20 MB."""
+LONG_AGO_S: Final = -1e9
+"""When a size was estimated that is to be estimated anew in its turn."""
 CHANGES_MAX: Final = 4096
 """Changed claims that are kept for the next save; beyond, it writes the whole memory. A process
 that admits its calls by itself saves nothing."""
 MemoryPart = Literal["all", "changes", "money"]
-Door = Beginning | str
-"""What parked calls wait for together: a beginning, or an account's budget."""
 
 
 class AdmissionDecision(Struct, frozen=True):
@@ -282,7 +295,9 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.is_sent:
             return None
-        return call.parked or call.held or self._accounts[call.account].wait
+        if call.parked is not None:
+            return FOLLOWS if isinstance(call.parked, tuple) else BUDGETED
+        return call.held or self._accounts[call.account].wait
 
     def account_of(self, id: CallId) -> str:
         """The account of a call that waits or is in flight."""
@@ -411,7 +426,9 @@ class Admission:
         self._reterm(now)
         if not self.budgets.set_budget(key, terms.budget):
             return
-        waiting = [call for call in self._calls.values() if not call.is_sent and not call.parked]
+        waiting = [
+            call for call in self._calls.values() if not (call.is_sent or call.parked is not None)
+        ]
         for call in self._calls.values():
             if call.is_sent:
                 # Where the budget is the first in money, no price was claimed for it.
@@ -611,10 +628,13 @@ class Admission:
         account = name, model_group(request.sketch.model)
         if account not in self._accounts:
             self._make(account, request.dialect, now)
+        if self.unsent:
+            share_texts(request)
+            account = shared_path(account)
         # A call that was sent and refused comes before those of its flow that were not.
         rank = (now,) if request.is_resent else (now + COLD_LIVES * CACHE_S,)
         call = Call(
-            id, now, request.path or (id[0],), rank, request=request, account=account,
+            id, now, request.path or shared_path((id[0],)), rank, request=request, account=account,
             beginnings=beginnings(account, request.sketch) if request.sketch.prefix else (),
         )  # fmt: skip
         self._calls[id] = call
@@ -634,10 +654,7 @@ class Admission:
             follows, until_s = self._caches.leads(call, now)
             if follows is not None:
                 self.budgets.leave(call.id)
-                if call.follows != follows:
-                    self._unpark(call)
-                    call.follows = follows
-                self._park(call, FOLLOWS)
+                self._park(call, follows)
                 return until_s
         self._size(call, now)
         account = self._accounts[call.account]
@@ -646,7 +663,7 @@ class Admission:
             if refusal is None:
                 room = self.budgets.claim(call.id, claim, (account.name, ALL))
                 if room == "later":
-                    self._park(call, BUDGETED)
+                    self._park(call, account.name)
                     return inf
                 if room == "never":
                     about = "about" if call.request.is_soft else "up to"
@@ -664,6 +681,8 @@ class Admission:
             account.account.pauses.reopen()
         account.ask(call)
         self._queued[call.account] = None
+        if account.queued > KEPT_SIZES and not call.request.is_interactive:
+            call.demand, call.sized_s = UNKNOWN, LONG_AGO_S
         return inf
 
     def _size(self, call: Call, now: float) -> None:
@@ -714,17 +733,17 @@ class Admission:
             self._accounts[call.account].leave(call)
         self._unpark(call)
 
-    def _park(self, call: Call, why: Wait) -> None:
+    def _park(self, call: Call, door: Door) -> None:
         """Wait at a door, behind those who do; a call that waits there keeps its place."""
-        if call.parked is not why:
+        if call.parked != door:
             self._unpark(call)
-            call.parked, call.waited_for = why, why.resource
-            self._parked.setdefault(_door(call), OrderedDict())[call.id] = call
+            call.parked = door
+            call.waited_for = FOLLOWS.resource if isinstance(door, tuple) else BUDGETED.resource
+            self._parked.setdefault(door, OrderedDict())[call.id] = call
 
     def _unpark(self, call: Call) -> None:
-        if call.parked is not None:
-            door = _door(call)
-            call.parked = None
+        door, call.parked = call.parked, None
+        if door is not None:
             del self._parked[door][call.id]
             if not self._parked[door]:
                 del self._parked[door]
@@ -797,7 +816,3 @@ class Admission:
         for call in denied:
             self._withdraw(call)
             self._deny(call, error)
-
-
-def _door(call: Call) -> Door:
-    return (call.parked is FOLLOWS and call.follows) or call.account[0]

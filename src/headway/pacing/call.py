@@ -6,11 +6,15 @@ outlives the broker that gave it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf
+from sys import intern
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from headway.base.numbers import REMEMBERED_MAX
 from headway.base.values import (
     Amounts,
     Demand,
@@ -28,11 +32,14 @@ CallId = tuple[str, int]
 """(client, number)."""
 Beginning = tuple[str, str]
 """(account and model group, digest): prompt caches are not shared between either."""
+Door = Beginning | str
+"""What calls wait for together before they may join a queue: that another call writes a beginning
+into the prompt cache, or room in an account's budget."""
 UNKNOWN: Final = Demand(Amounts(), Amounts())
 NO_STREAM: Final = PlannedStream(0.0, 1e-3, 0.0)
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False, omit_defaults=True):
     """A call that wants a permit, from whichever client."""
 
     account: str
@@ -52,10 +59,27 @@ class Request(Struct, frozen=True):
     """A person waits for the answer: it goes before the calls of runs."""
 
 
+@lru_cache(REMEMBERED_MAX)
+def shared_path(path: tuple[str, ...]) -> tuple[str, ...]:
+    """One path in place of many that are equal."""
+    return path
+
+
+def share_texts(request: Request) -> None:
+    """Calls that wait are many and much alike: each of their texts is kept once."""
+    for record, names in (
+        (request, ("account", "dialect", "login")),
+        (request.sketch, ("model", "kind")),
+    ):
+        for name in names:
+            force_setattr(record, name, intern(getattr(record, name)))
+    force_setattr(request, "path", shared_path(request.path))
+
+
 NO_REQUEST: Final = Request("", "", Sketch(""))
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """How a call ended, as its client saw it."""
 
     how: SettledAs
@@ -97,7 +121,7 @@ class QueueWaits(NamedTuple):
 NO_WAITS: Final = QueueWaits({}, "", -inf)
 
 
-class Call(Struct, eq=False):
+class Call(Struct, eq=False, gc=False):
     """A call that waits or is in flight."""
 
     id: CallId
@@ -112,16 +136,14 @@ class Call(Struct, eq=False):
     account: tuple[str, str] = ("", "")
     """Account and model group."""
     sized_s: float = -inf
-    """When its demand was last estimated."""
+    """When its demand was last estimated; it is not kept where it would be too old in its turn."""
     cost_s: float = 0.0
     """For how long it takes the whole of its scarcest limit, as its flow was charged."""
     beginnings: tuple[Beginning, ...] = ()
     """What the provider may keep of it in its prompt cache: its instructions, and all of it."""
-    follows: Beginning | None = None
-    """Of these, the one that it waits for another call to write."""
     is_cut: bool = False
     """Its answer outgrew the budget and is to be ended."""
-    parked: Wait | None = None
+    parked: Door | None = None
     """What it waits for before it may join the queue."""
     held: Wait | None = None
     """The usage window of which its run has taken its share."""
@@ -160,7 +182,7 @@ class Call(Struct, eq=False):
         return self.sent_s < inf
 
 
-class Granted(Struct, frozen=True, tag=True):
+class Granted(Struct, frozen=True, tag=True, gc=False):
     """A call that may be sent now."""
 
     id: CallId

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from headway.base.values import Amounts, Fault, Reading, SettledAs, Wait
 from headway.pacing.account import PLACE_LEFT, Account, AccountConfig
-from headway.pacing.call import NO_WAITS, Call, CallId
+from headway.pacing.call import NO_WAITS, UNKNOWN, Call, CallId
 from headway.pacing.meters import Bucket, PlannedStream
 from headway.pacing.queue import FairQueue
 from headway.pacing.streams import HORIZON_S
@@ -142,12 +142,6 @@ class AccountCalls:
         passes_s = inf
         released_s = self._release_held(now) if self._held else inf
         while (call := self._next or queue.head()) is not None:
-            if windows.windows and call.run and (held := self._share_wait(call, now)) is not None:
-                self.leave(call)
-                call.held, call.waited_for = held, held.resource
-                self._held.setdefault(call.run, {})[call.id] = call
-                released_s = min(released_s, held.until_s)
-                continue
             if size is not None and now - call.sized_s > RESIZE_S:
                 rank = call.rank
                 size(call, now)
@@ -156,11 +150,17 @@ class AccountCalls:
                     self._queue.remove(call.place)
                     self._line_up(call)
                     continue
+            if windows.windows and call.run and (held := self._share_wait(call, now)) is not None:
+                self.leave(call)
+                call.held, call.waited_for = held, held.resource
+                self._held.setdefault(call.run, {})[call.id] = call
+                released_s = min(released_s, held.until_s)
+                continue
             call.stream = account.speed.plan(call.demand.expected.output_tokens, now)
             wait = account.wait(call, self.queued, now)
             if wait is not None:
                 if queue.waiters and (wait.until_s < inf or not account.can_ever(call.demand)):
-                    passed, passes_s = self._pass(call, wait, now)
+                    passed, passes_s = self._pass(call, wait, now, size)
                     sent += passed
                 break
             self._send(call, now)
@@ -297,7 +297,8 @@ class AccountCalls:
     def _line_up(self, *others: Call) -> None:
         """The call that waits alone joins the queue: fairness begins with a second one."""
         for call in (*([] if self._next is None else [self._next]), *others):
-            call.cost_s = self.account.cost_s(call.demand.expected)
+            if call.demand is not UNKNOWN:
+                call.cost_s = self.account.cost_s(call.demand.expected)
             is_first = call.demand.is_interactive
             call.place = self._queue.push(call.path, call.rank, call.cost_s, call, is_first)
         self._next = None
@@ -416,7 +417,9 @@ class AccountCalls:
         self._plans += 1
         heapq.heappush(self._ends, (call.stream.to_s, self._plans, call))
 
-    def _pass(self, call: Call, wait: Wait, now: float) -> tuple[list[Call], float]:
+    def _pass(
+        self, call: Call, wait: Wait, now: float, size: Callable[[Call, float], object] | None
+    ) -> tuple[list[Call], float]:
         """Send later calls that do not delay a blocked one; returns when to look again, too."""
         account, next_s = self.account, inf
         passed: list[Call] = []
@@ -425,6 +428,8 @@ class AccountCalls:
         if wait.until_s < inf and all(isinstance(meter, Bucket) for meter in blocking):
             return passed, next_s
         for other in self._queue.peek(BACKFILL_MAX)[1:]:
+            if size is not None and other.demand is UNKNOWN:
+                size(other, now)
             if other.run and self._share_wait(other, now) is not None:
                 continue
             other.stream = account.speed.plan(other.demand.expected.output_tokens, now)

@@ -30,7 +30,7 @@ NEARLY_FULL: Final = 0.9
 when its own need is there: a floor must not ask for more than there ever is."""
 
 
-class PlannedStream(Struct, frozen=True):
+class PlannedStream(Struct, frozen=True, gc=False):
     """An answer as planned: its tokens come evenly between two times."""
 
     from_s: float
