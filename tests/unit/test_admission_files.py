@@ -256,8 +256,9 @@ def test_an_account_that_made_room_is_not_in_the_file(tmp_path: Path) -> None:
 def test_changes_that_no_process_saves_do_not_pile_up() -> None:
     admission, request = (
         Admission(PacingMemory(), lambda *_: None, 0.0),
-        Request("a#1", "", Sketch("m")),
+        Request("a#1", "", Sketch("m", max_output_tokens=9)),
     )
+    admission.configure("", AccountTerms(budget=Budget(tokens=1e12)), 0.0)
     for number in range(CHANGES_MAX + 1):
         admission.ask(("me", number), request, 0.0)
         admission.decide(0.0)

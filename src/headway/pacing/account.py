@@ -280,7 +280,7 @@ class Account:
         limits = [*learned, *config.limits]
         rates = [limit for limit in limits if limit.resource != "concurrency"]
         self.limits = [_tracked(limit, config, now) for limit in rates]
-        self.flows = any([limit.rule.flows for limit in self.limits])
+        self.flows = any(limit.rule.flows for limit in self.limits)
         """Whether answers in flight take of a limit, so that their plans count."""
         slots = [limit.amount for limit in limits if limit.resource == "concurrency"]
         most = max(1.0, float(int(min(slots) * config.share))) if slots else inf
@@ -481,7 +481,7 @@ class Account:
             else:
                 level = levels[known] if known < len(levels) else None
                 tracked.observe(heeded, demand, level, at_s, now)
-        self.flows = self.flows or any([limit.rule.flows for limit in found])
+        self.flows = self.flows or any(limit.rule.flows for limit in found)
         hidden = self.hidden
         if found and hidden is not None and hidden.refusals == 0 and hidden.known is None:
             self.hidden = None

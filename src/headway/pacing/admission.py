@@ -70,6 +70,7 @@ CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
 """Faults after which an account takes no calls until it is paid."""
 FOLLOWS: Final = Wait("prompt cache", inf, "the first answer with the same beginning")
 NO_AMOUNTS: Final = Amounts()
+NO_READING: Final = Reading()
 BUDGETED: Final = Wait("budget", inf, "what calls in flight leave of it")
 ACCOUNTS_MAX: Final = 1024
 """Accounts that are kept; beyond this, the idle ones that were made first make room."""
@@ -107,7 +108,7 @@ class ManagedAccount(AccountCalls):
             dialect, terms.limits, terms.share, terms.pace, profile, terms.reserve
         )
         super().__init__(config, now, allowances, group)
-        self.name, self.group = name, group
+        self.name, self.group = self.key = name, group
         self.terms = terms
         self.known_s = known_s
         """When the levels stood as this began with; calls from before are in them."""
@@ -133,7 +134,8 @@ class ManagedAccount(AccountCalls):
     def finish(self, call: Call, outcome: Outcome, used: Amounts, now: float) -> None:
         """Settle a call and write down how it went."""
         company, fault = self.account.speed.in_flight, outcome.fault
-        self.settle(call, outcome.how, used, now, fault, outcome.reading)
+        refusal = NO_READING if outcome.is_answer else outcome.reading
+        self.settle(call, outcome.how, used, now, fault, refusal)
         if fault is not None:
             self.chronicle.refused(fault.kind, now)
             if fault.kind in CLOSING:
@@ -377,7 +379,9 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.sent_s == inf:
             return False
-        if outcome.reading.owner:
+        if outcome.is_answer:
+            self.first_byte(id, outcome.reading, outcome.dialect, now)
+        elif outcome.reading.owner:
             self._owned(call, outcome.reading.owner, now)
         account, request = self._change(call), call.request
         estimates, tally, dialect = self._estimates, outcome.tally, account.speak(outcome.dialect)
@@ -630,11 +634,11 @@ class Admission:
             self._make(account, request.dialect, now)
         if self.unsent:
             share_texts(request)
-            account = shared_path(account)
         # A call that was sent and refused comes before those of its flow that were not.
         rank = (now,) if request.is_resent else (now + COLD_LIVES * CACHE_S,)
         call = Call(
-            id, now, request.path or shared_path((id[0],)), rank, request=request, account=account,
+            id, now, request.path or shared_path((id[0],)), rank, request=request,
+            account=self._accounts[account].key,
             beginnings=beginnings(account, request.sketch) if request.sketch.prefix else (),
         )  # fmt: skip
         self._calls[id] = call
@@ -653,7 +657,6 @@ class Admission:
         if call.beginnings and not call.request.is_interactive:
             follows, until_s = self._caches.leads(call, now)
             if follows is not None:
-                self.budgets.leave(call.id)
                 self._park(call, follows)
                 return until_s
         self._size(call, now)
@@ -670,7 +673,6 @@ class Admission:
                     refusal = self.budgets.no_room(account.name, f"a call of {about} {claim}")
             if refusal is not None:
                 self._unpark(call)
-                self.budgets.leave(call.id)
                 self._deny(call, refusal)
                 return inf
         if call.parked is not None:
@@ -727,7 +729,7 @@ class Admission:
 
     def _withdraw(self, call: Call) -> None:
         """Leave the door or the queue."""
-        if self.budgets.keys or self.budgets.has_claim(call.id):
+        if self.budgets.has_claim(call.id):
             self.budgets.settle(call.id, None)
         if call.parked is None:
             self._accounts[call.account].leave(call)
@@ -747,6 +749,7 @@ class Admission:
             del self._parked[door][call.id]
             if not self._parked[door]:
                 del self._parked[door]
+            self.budgets.leave(call.id)
 
     def _try_parked(self, now: float) -> float:
         """Let calls go on whose reason is gone, in order of arrival; returns when to try again."""

@@ -67,12 +67,10 @@ def shared_path(path: tuple[str, ...]) -> tuple[str, ...]:
 
 def share_texts(request: Request) -> None:
     """Calls that wait are many and much alike: each of their texts is kept once."""
-    for record, names in (
-        (request, ("account", "dialect", "login")),
-        (request.sketch, ("model", "kind")),
-    ):
-        for name in names:
-            force_setattr(record, name, intern(getattr(record, name)))
+    for name in ("account", "dialect", "login"):
+        force_setattr(request, name, intern(getattr(request, name)))
+    for name in ("model", "kind"):
+        force_setattr(request.sketch, name, intern(getattr(request.sketch, name)))
     force_setattr(request, "path", shared_path(request.path))
 
 
@@ -86,7 +84,10 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     tally: Tally = Tally(known="unknown")
     fault: Fault | None = None
     reading: Reading = Reading()
+    """What headers said that no other message has told: of a refusal, or of a whole answer."""
     dialect: str = ""
+    is_answer: bool = False
+    """The reading is that of an answer, of which its end is the first that is told."""
 
 
 class QueueWaits(NamedTuple):
@@ -106,7 +107,7 @@ class QueueWaits(NamedTuple):
 
     def then(self, cause: str, now: float) -> QueueWaits:
         """The same, as it waits for this from now on."""
-        return QueueWaits(self.until(now), cause, now)
+        return self if cause == self.cause else QueueWaits(self.until(now), cause, now)
 
     def longest(self, joined: QueueWaits, joined_s: float, now: float) -> str:
         """What it has waited for longest since a call joined; nothing, if it has not."""

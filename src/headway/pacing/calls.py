@@ -173,8 +173,7 @@ class AccountCalls:
         if cause == "concurrency" and wait is not None and wait.reason != PLACE_LEFT:
             # The width may be the account's, or only as far as it has grown.
             cause = account.width.cause(account.speed.in_flight)
-        if cause != self._waits.cause:
-            self._waits = self._waits.then(cause, now)
+        self._waits = self._waits.then(cause, now)
         wake_s = inf if wait is None else max(min(wait.until_s, passes_s), now + WAKE_S_MIN)
         if wait is not None:
             if windows.windows:
