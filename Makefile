@@ -75,7 +75,7 @@ bench-each: $(DEV) ## `each` beside GNU parallel, which must be there, and xargs
 bench-sharing: $(DEV) ## one account for threads and processes, over HTTP
 	@$(BIN)/python -m bench.sharing
 
-bench-cost: $(RUNTIME) ## what headway itself costs, in CPU and memory
+bench-cost: $(DEV) ## what headway itself costs, in CPU and memory
 	@$(BIN)/python -m bench.cost
 
 bench-engine: $(RUNTIME) ## what the engine takes, beside its peers, which are installed on the way

@@ -1,4 +1,7 @@
-"""CPU of one paced call beside `json.loads` of 1 kB: `python -m bench.call_cost`.
+"""CPU of one paced call beside `json.loads` of 1 kB, and memory of calls that wait.
+
+    python -m bench.call_cost           the table
+    python -m bench.call_cost waiting   megabytes by which 100,000 waiting calls make a process grow
 
 Best of 20 rounds: other processes only ever add. A permit is asked for and settled in process and
 through a broker, whose CPU is counted too; a call of Anthropic's SDK is made plain and paced.
@@ -6,8 +9,12 @@ through a broker, whose CPU is counted too; a call of Anthropic's SDK is made pl
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +30,12 @@ import headway
 from bench.markdown import table
 from bench.walk import provider
 from headway.base.values import Limit, Sketch, Tally
+from headway.broker import protocol
 from headway.client.admission import AdmissionPort
 from headway.client.connection import dial_alone, dial_best
+from headway.pacing.admission import Admission
 from headway.pacing.call import Outcome, Request
-from headway.pacing.memory import AccountTerms
+from headway.pacing.memory import AccountTerms, PacingMemory
 
 ROUNDS: Final = 20
 PERMITS: Final = 200
@@ -35,10 +44,19 @@ FAST: Final = ("--first-byte-s", "0.001", "--per-token-s", "0.0001")
 PERMIT_US_MAX: Final = 20.0
 BROKER_US_MAX: Final = 100.0
 SHARE_MAX: Final = 0.15
+WAITERS: Final = 100_000
+WAITERS_MB_MAX: Final = 100.0
+CLIENTS: Final = 10
+FLOWS: Final = 100
 DOCUMENT: Final = json.dumps({f"field {n}": [n, f"value {n}"] for n in range(38)})[:-1] + "}"
 
 
 def main() -> None:
+    print(waiting_mb() if sys.argv[1:] == ["waiting"] else costs())
+
+
+def costs() -> str:
+    """The table of what one call takes, and of what waiting calls take."""
     with tempfile.TemporaryDirectory(prefix="hw-") as place:
         os.environ |= {
             "HEADWAY_RUNTIME_DIR": f"{place}/r", "HEADWAY_STATE_DIR": f"{place}/s",
@@ -50,7 +68,38 @@ def main() -> None:
             *(_row(name, us, most, parse_us) for name, us, most in permits_us()),
             *_calls(parse_us),
         ]
-    print(table(("what", "CPU", "times `json.loads`", "goal"), rows))
+    command = [sys.executable, "-m", "bench.call_cost", "waiting"]
+    grown_mb = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    rows.append([f"{WAITERS:,} calls waiting in a broker: resident", f"{grown_mb} MB", "-",
+                 f"{WAITERS_MB_MAX:.0f} MB"])  # fmt: skip
+    return table(("what", "CPU, or memory", "times `json.loads`", "goal"), rows)
+
+
+def waiting_mb() -> int:
+    """How much a process grows by calls that wait in a broker's admission, as they are received."""
+    terms = AccountTerms((Limit("requests", 60.0), Limit("input", 1e6)))
+    admission = Admission(PacingMemory(), lambda *_: None, 0.0)
+    admission.configure("", terms, 0.0)
+    messages = protocol.ClientMessages()
+    clients = [f"{1000 + number}-0a1b2c3d" for number in range(CLIENTS)]
+    before = _resident_bytes()
+    for number in range(WAITERS):
+        sketch = Sketch(
+            "claude-sonnet-4-5", size_bytes=3000 + number % 1000, messages=3,
+            max_output_tokens=4096, kind="claude-sonnet-4-5#1a2b3c4d", is_whole=True,
+            most_input_tokens=3400 + number % 1000,
+        )  # fmt: skip
+        request = Request("anthropic#1a2b3c4d", "anthropic", sketch, (f"run-{number % FLOWS}",))
+        for message in messages.feed(protocol.packed(protocol.Ask(number, request))):
+            assert isinstance(message, protocol.Ask)
+            id = clients[number % CLIENTS], message.number
+            admission.ask(id, message.request, 1.0 + number * 1e-5)
+    return round((_resident_bytes() - before) / 1e6)
+
+
+def _resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def best_us(

@@ -21,6 +21,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from bench.call_cost import costs
 from bench.markdown import table
 from bench.peers import PEERS
 from bench.results import ROOT, say
@@ -57,6 +58,12 @@ calls the same interpreter makes in that time, and travels better.
 """
 
 
+WHOLE: Final = """\
+From a client's request to its settlement, best of 20 rounds (`python -m bench.call_cost` alone).
+The wall clock stands for nothing here: CPU of the process and, where there is one, of the broker.\
+"""
+
+
 class Help(Struct, frozen=True):
     """CPU seconds of a start."""
 
@@ -72,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=REPORT)
     parsed = parser.parse_args(arguments)
     floor = baselines()
-    parts = [INTRODUCTION.format(machine=_machine()), _floor(floor), _admission(floor)]
+    say("whole calls")
+    whole = f"## A whole call\n\n{WHOLE}\n\n{costs()}"
+    parts = [INTRODUCTION.format(machine=_machine()), whole, _floor(floor), _admission(floor)]
     say(f"{WAITERS:,} waiters")
     parts.append(_queue(many_waiters(WAITERS)))
     say("engine")

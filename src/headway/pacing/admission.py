@@ -13,7 +13,6 @@ Laws:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from functools import partial
 from math import inf
 from typing import Final, Literal
@@ -50,7 +49,6 @@ from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import Estimates, Prices
 from headway.pacing.headers import DIALECTS, PLAIN, Dialect
 from headway.pacing.memory import (
-    EVERY_ACCOUNT,
     HOUR_UNKNOWN,
     AccountMemory,
     AccountTerms,
@@ -59,6 +57,8 @@ from headway.pacing.memory import (
     account_of,
     joined,
     model_group,
+    slots_of,
+    terms_of,
 )
 from headway.pacing.prompt_cache import COLD_LIVES, PromptCaches, beginnings
 from headway.pacing.width import SIZE_SHARE
@@ -69,8 +69,6 @@ REOPEN_S: Final = 30.0
 CLOSING: Final[tuple[FaultKind, ...]] = ("billing", "spend_cap")
 """Faults after which an account takes no calls until it is paid."""
 FOLLOWS: Final = Wait("prompt cache", inf, "the first answer with the same beginning")
-NO_AMOUNTS: Final = Amounts()
-NO_READING: Final = Reading()
 BUDGETED: Final = Wait("budget", inf, "what calls in flight leave of it")
 ACCOUNTS_MAX: Final = 1024
 """Accounts that are kept; beyond this, the idle ones that were made first make room."""
@@ -134,7 +132,7 @@ class ManagedAccount(AccountCalls):
     def finish(self, call: Call, outcome: Outcome, used: Amounts, now: float) -> None:
         """Settle a call and write down how it went."""
         company, fault = self.account.speed.in_flight, outcome.fault
-        refusal = NO_READING if outcome.is_answer else outcome.reading
+        refusal = Reading() if outcome.is_answer else outcome.reading
         self.settle(call, outcome.how, used, now, fault, refusal)
         if fault is not None:
             self.chronicle.refused(fault.kind, now)
@@ -208,26 +206,6 @@ class ManagedAccount(AccountCalls):
             replace(profile, limits=learned), account.standing(now),
             self.chronicle.memory(now, is_change), account.allowances.statistics(now),
         )  # fmt: skip
-
-
-def terms_of(terms: Mapping[str, AccountTerms], account: str, group: str) -> AccountTerms:
-    """The terms of a model group: its own, and those of its account or else of every account that
-    it does not set itself. A ceiling of the account holds for all of its models."""
-    wide = terms.get(account, terms.get(EVERY_ACCOUNT, AccountTerms()))
-    own = terms.get(f"{account}/{group}")
-    if own is None:
-        return wide
-    named = {limit.name for limit in own.limits}
-    limits = (*own.limits, *[limit for limit in wide.limits if limit.name not in named])
-    share, reserve = min(own.share, wide.share), max(own.reserve, wide.reserve)
-    return replace(own, limits=limits, share=share, reserve=reserve, budget=wide.budget)
-
-
-def slots_of(terms: Mapping[str, AccountTerms], account: str) -> float:
-    """How many calls a user allows in flight on an account, over all of its models."""
-    wide = terms.get(account, terms.get(EVERY_ACCOUNT, AccountTerms()))
-    slots = [limit.amount for limit in wide.limits if limit.resource == "concurrency"]
-    return max(1.0, float(int(min(slots) * wide.share))) if slots else inf
 
 
 class Admission:
@@ -385,7 +363,7 @@ class Admission:
             self._owned(call, outcome.reading.owner, now)
         account, request = self._change(call), call.request
         estimates, tally, dialect = self._estimates, outcome.tally, account.speak(outcome.dialect)
-        used, spend = NO_AMOUNTS, None
+        used, spend = Amounts(), None
         if outcome.how == "used":
             spend = estimates.spend(
                 request.sketch, tally, lambda: self._claim(call), request.is_soft

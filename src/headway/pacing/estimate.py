@@ -153,6 +153,7 @@ def _prior_ratio(kind: str) -> _Ratio:
 
 OUTPUT_TOKENS_PRIOR: Final = 500.0
 INPUT_TOKENS_REFERENCE: Final = 1000.0
+"""Logs of inputs are centred on it, so that the level is that of an ordinary call."""
 SPREAD_PRIOR: Final = 0.8
 """One standard deviation is a factor of 2.2: typical of replies of one kind."""
 SPREAD_MAX: Final = 3.0
@@ -181,7 +182,7 @@ class OutputLength:
 
     def observe(self, kind: str, input_tokens: float, output_tokens: float) -> None:
         """Learn from a call that has ended."""
-        x, y = _log_size(input_tokens), log(max(1.0, output_tokens))
+        x, y = log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE), log(max(1.0, output_tokens))
         sums = remember(self._kinds, kind, _no_sums)
         n, sx, sy, sxx, sxy, syy = sums
         self._kinds[kind] = (
@@ -203,7 +204,7 @@ class OutputLength:
         yy += LENGTH_PRIOR_CALLS * _LEVEL_PRIOR**2 + PRIOR_CALLS * SPREAD_PRIOR**2
         slope = (xy - x * y / n) / (xx + PRIOR_CALLS - x * x / n)
         level = (y - slope * x) / n
-        mean = level + slope * _log_size(input_tokens)
+        mean = level + slope * log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
         spread = min(SPREAD_MAX, sqrt((yy - level * y - slope * xy) / calls))
         # The share of a standard normal above z is erfc(z / sqrt(2)) / 2.
         z = (log(ceiling) - mean) / spread
@@ -213,11 +214,6 @@ class OutputLength:
 
 def _no_sums() -> Sequence[float]:
     return (0.0,) * 6
-
-
-def _log_size(input_tokens: float) -> float:
-    """Centred, so that the level is that of an ordinary call."""
-    return log(max(1.0, input_tokens) / INPUT_TOKENS_REFERENCE)
 
 
 OUTPUT_TOKENS_MAX: Final = 128_000

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from copy import copy
 from functools import lru_cache
+from math import inf
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -290,6 +291,26 @@ class PacingMemory(Struct, frozen=True, omit_defaults=True):
     """The accounts of keys and logins, as responses named them."""
     ended: tuple[CallId, ...] = ()
     """In a change: claims that are no more."""
+
+
+def terms_of(terms: Mapping[str, AccountTerms], account: str, group: str) -> AccountTerms:
+    """The terms of a model group: its own, and those of its account or else of every account that
+    it does not set itself. A ceiling of the account holds for all of its models."""
+    wide = terms.get(account, terms.get(EVERY_ACCOUNT, AccountTerms()))
+    own = terms.get(f"{account}/{group}")
+    if own is None:
+        return wide
+    named = {limit.name for limit in own.limits}
+    limits = (*own.limits, *[limit for limit in wide.limits if limit.name not in named])
+    share, reserve = min(own.share, wide.share), max(own.reserve, wide.reserve)
+    return replace(own, limits=limits, share=share, reserve=reserve, budget=wide.budget)
+
+
+def slots_of(terms: Mapping[str, AccountTerms], account: str) -> float:
+    """How many calls a user allows in flight on an account, over all of its models."""
+    wide = terms.get(account, terms.get(EVERY_ACCOUNT, AccountTerms()))
+    slots = [limit.amount for limit in wide.limits if limit.resource == "concurrency"]
+    return max(1.0, float(int(min(slots) * wide.share))) if slots else inf
 
 
 def account_of(

@@ -33,9 +33,9 @@ from headway.journal.journal import Journal
 from headway.journal.reader import JournalReader
 from headway.pacing import memory as learned
 from headway.pacing.account import Profile
-from headway.pacing.admission import terms_of
 from headway.pacing.budget import spent_in
 from headway.pacing.headers import PLAIN
+from headway.pacing.memory import terms_of
 from headway.pacing.windows import RUN_SHARES, Shares, WindowState, shares_of
 from headway.plans.expand import ExpandedPlan
 from headway.plans.load import Loaded
