@@ -20,7 +20,7 @@ ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-each bench-kills bench-cost \
-	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-windows bench-person bench-changes bench-workspaces picture soak clean check-python
+	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-windows bench-person bench-changes bench-workspaces wheel docs picture soak clean check-python
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,6 +134,17 @@ bench-cache: $(DEV) ## prompt caches under tight limits, beside HiveMind, which 
 bench-changes: $(DEV) ## limits, neighbours and speeds that change under way, beside the first version
 	@$(BIN)/python -m bench.changes
 
+wheel: $(DEV) ## the wheel and the source archive, with completions, in dist/
+	@rm -rf build dist && mkdir -p build/completions
+	@$(BIN)/headway completion bash > build/completions/headway.bash
+	@$(BIN)/headway completion zsh > build/completions/_headway
+	@$(BIN)/headway completion fish > build/completions/headway.fish
+	@$(BIN)/python -m build --wheel --sdist --outdir dist . > build/log 2>&1 || { cat build/log; exit 1; }
+	@ls dist
+
+docs: $(DEV) ## the site, in site/
+	@$(BIN)/python -m docs.site
+
 picture: $(RUNTIME) ## the picture in the README
 	@$(BIN)/python -m bench.picture
 
@@ -143,7 +154,7 @@ soak: $(DEV) ## the tests that take minutes
 	@$(BIN)/python -m bench.workspaces_kills
 
 clean: ## remove the environment and everything that tools left behind
-	@rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache \
+	@rm -rf $(VENV) build dist site .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -334,18 +334,11 @@ def environment_of(parsed: argparse.Namespace) -> Iterator[Mapping[str, str]]:
 def simulated(*options: str) -> Iterator[Mapping[str, str]]:
     """An environment whose model calls are answered by the simulated provider."""
     from headway.client.admission import keep_apart
-    from headway.sim.server import launched
+    from headway.sim.server import launched, variables_of
 
     keep_apart()
     with launched(*options) as url:
-        told = {
-            "ANTHROPIC_BASE_URL": url,
-            "ANTHROPIC_API_KEY": "simulated",
-            "OPENAI_BASE_URL": f"{url}/v1",
-            "OPENAI_API_KEY": "simulated",
-            "GOOGLE_GEMINI_BASE_URL": url,
-            "GEMINI_API_KEY": "simulated",
-        }
+        told = variables_of(url)
         before = {name: os.environ.get(name) for name in told}
         os.environ.update(told)
         try:

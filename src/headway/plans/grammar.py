@@ -228,6 +228,7 @@ def json_schema() -> dict[str, object]:
     """The grammar for editors; what needs the whole plan to be judged is left to the check."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:headway:plan:1",
         "title": "headway plan",
         **_object("plan", ("headway", "tasks")),
         "$defs": {"task": {**_object("task", ()), "oneOf": [{"required": [one]} for one in WORK]}},

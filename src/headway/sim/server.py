@@ -336,6 +336,18 @@ def _label(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:100])
 
 
+def variables_of(url: str) -> dict[str, str]:
+    """The variables by which SDKs and agents find a provider at this address."""
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "simulated",
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_KEY": "simulated",
+        "GOOGLE_GEMINI_BASE_URL": url,
+        "GEMINI_API_KEY": "simulated",
+    }
+
+
 @contextmanager
 def launched(*options: str) -> Iterator[str]:
     """Run `headway sim serve` with these options for as long as the block lasts; gives the URL."""
