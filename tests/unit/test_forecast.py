@@ -207,16 +207,14 @@ def test_a_large_plan_costs_no_more_to_foresee_than_a_middling_one(
 def test_a_plan_that_asks_nobody_takes_what_it_took_here() -> None:
     part = OutlinePart("build", 10, seconds=(2.0, 2.0, 2.0))
     blank = AccountMemory("", "", "plain", Profile())
-    found = foresee(
-        Outline((part,)), Knowledge(blank, places=2.0), Strategy("fixed", 2), depth=QUICKLY
-    )
+    found = foresee(Outline((part,)), Knowledge(blank), Strategy("fixed", 2), depth=QUICKLY)
     assert found.time_s.mid == pytest.approx(10.0, rel=0.1)
     assert found.binding == "this machine"
     assert found.bound_s == pytest.approx(10.0, rel=0.1)
     assert found.calls.mid == 0.0
     assert found.width == 0.0
     many = Outline((replace(part, count=20_000),))
-    found = foresee(many, Knowledge(blank, places=2.0), Strategy("fixed", 2), depth=QUICKLY)
+    found = foresee(many, Knowledge(blank), Strategy("fixed", 2), depth=QUICKLY)
     assert found.time_s.mid == pytest.approx(20_000.0, rel=0.1)
     none = foresee(Outline((OutlinePart("nothing", 0),)), Knowledge(blank), depth=QUICKLY)
     assert none.time_s == SpreadNumber(0.0, 0.0, 0.0)

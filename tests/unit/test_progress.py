@@ -48,7 +48,11 @@ class Seen:
 
     def rest(self, limits: Sequence[LimitView], now_s: float) -> TimeLeft:
         history = self.history
-        left = self.total - sum(group.ended for group in history.groups.values())
+        left = self.total - sum(
+            group.states[state]
+            for group in history.groups.values()
+            for state in ("finished", "failed", "skipped")
+        )
         return time_left(history, left, [limits], now_s, foreseen_s=self.foreseen_s)
 
 

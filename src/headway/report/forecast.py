@@ -366,8 +366,6 @@ class Knowledge(Struct, frozen=True):
     seen: Mapping[str, Sequence[SeenCall]] = field(default_factory=dict)
     """Calls that were made, by part of the plan; under the name of a model, all of its calls."""
     learned_from: str = ""
-    places: float = inf
-    """Tasks that this machine takes at once, as far as was seen."""
     terms: AccountTerms = AccountTerms()
     age_s: float = 0.0
     """How long ago `memory` was so."""
@@ -481,7 +479,7 @@ def ground_of(knowledge: Knowledge) -> ForecastGround:
     may_keep = charging == "reserved" and not profile.kept and not profile.returned
     assumed = tuple(_assumed(speed, len(every), others, may_keep))
     return ForecastGround(
-        sizes, speed, spec, rooms, slots, knowledge.places, bool(profile.kept),
+        sizes, speed, spec, rooms, slots, inf, bool(profile.kept),
         knowledge, len(every), assumed, profile.is_measured, not rooms and slots == inf,
         may_keep, 0.0 if hidden is None else HIDDEN_DOUBT,
     )  # fmt: skip

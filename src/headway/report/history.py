@@ -272,10 +272,6 @@ class GroupHistory(Struct):
         return self.states["finished"]
 
     @property
-    def ended(self) -> int:
-        return self.states["finished"] + self.states["failed"] + self.states["skipped"]
-
-    @property
     def p50_s(self) -> float:
         return median(self.times_s) if self.times_s else 0.0
 

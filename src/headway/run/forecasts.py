@@ -114,7 +114,6 @@ class Earlier(Struct):
     counts: dict[str, int] = field(default_factory=dict)
     """By part, how many tasks it had in the last of these runs; 0 if that was found as it ran."""
     runs: int = 0
-    active: int = 1
 
     @property
     def words(self) -> str:
@@ -191,7 +190,6 @@ def _hear(
     _add(found, [(model, *one[1:]) for one, model in answered if model])
     if answered or measured:
         found.runs += 1
-        found.active = max(found.active, history.submitted)
 
 
 def _add(found: Earlier, answered: list[AnsweredTask]) -> None:
