@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 from bench.person import PERSON, RUN, beside
 from bench.scenes import PRESETS
 from headway.base.numbers import REMEMBERED_MAX
-from headway.base.values import Budget, Limit, LimitReading, Reading, Tally
+from headway.base.values import Budget, Limit, LimitKind, LimitReading, Reading, Tally
 from headway.pacing.call import CallId, Outcome, Request
 from headway.pacing.memory import AccountTerms
 from headway.pacing.presence import (
@@ -187,6 +188,22 @@ def test_runs_leave_in_a_fixed_window_what_a_person_may_take_until_its_end() -> 
     ask(admission, "run", 40)
     # One call in 30 s, twice until the end, and one more.
     assert len(sent(admission, 1.0)) == 20 - 1 - 3
+
+
+@pytest.mark.parametrize("kind", ["fixed", "sliding"])
+def test_runs_leave_in_a_window_what_the_first_call_takes_of_a_person_who_comes_back(
+    kind: LimitKind,
+) -> None:
+    admission = RecordedAdmission(99)
+    admission.configure(ACCOUNT, AccountTerms((Limit("requests", 20.0, 60.0, kind),)), 0.0)
+    ask(admission, "me", 1, PERSONAL)
+    assert sent(admission, 0.0) == [("me", 0)]
+    admission.settle(("me", 0), USED, 1.0)
+    back_s = ACTIVE_S + 301.0
+    ask(admission, "run", 60)
+    assert len(sent(admission, back_s)) == 20 - 1
+    admission.ask(("me", 1), PERSONAL, back_s + 0.01)
+    assert sent(admission, back_s + 0.01) == [("me", 1)]
 
 
 def test_many_sessions_are_counted_up_to_a_limit() -> None:

@@ -303,8 +303,9 @@ class Account:
         if crowded is not None:
             return crowded
         latest: Wait | None = None
+        keeps_room = leaves_room or (not demand.is_interactive and self.presence.may_return(now))
         for limit in self.limits:
-            wait = limit.wait(call, now, limit.room(now) if leaves_room else 0.0)
+            wait = limit.wait(call, now, limit.room(now, leaves_room) if keeps_room else 0.0)
             if wait is not None and (latest is None or wait.until_s > latest.until_s):
                 latest = wait
         if latest is None and self.hidden is not None:

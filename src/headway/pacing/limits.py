@@ -257,11 +257,13 @@ class TrackedLimit:
         rate = self.limit.rate_per_s
         return self.rule.whole(amounts) / rate if rate > 0 else 0.0
 
-    def room(self, now: float) -> float:
-        """What is to be left for the next call of a person who is active."""
+    def room(self, now: float, is_active: bool) -> float:
+        """What is to be left for the next call of a person who is active, or may come back."""
         meter, personal, period_s = self.meter, self.personal, self.limit.period_s
         if isinstance(meter, Bucket):
-            return personal.largest
+            return personal.largest if is_active else 0.0
+        if not is_active:
+            return min(personal.largest, DRAW_FLOOR * meter.size)
         if isinstance(meter, FixedWindow):
             meter.available(now)
             room = personal.within(meter.boundary_s - now)

@@ -6,7 +6,8 @@ Laws:
   interactive calls took, and one place in flight: of the model group that those calls use, and of
   the account. One other call may always be in flight.
 - Nothing refills a window before its end: there they leave what interactive calls, as often as they
-  came lately, may take until then, up to half of it.
+  came lately, may take until then, up to half of it; and for `AWAY_S` after a person was active, as
+  much as the first call takes of one who comes back.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from math import inf
 from typing import Final
 
 from headway.base.numbers import remember
+from headway.base.values import HOUR_S
 
 ACTIVE_S: Final = 300.0
 """A person who sends nothing for five minutes does something else; the cache is cold then."""
+AWAY_S: Final = 8 * HOUR_S
+"""A person comes back the same day. Without room in windows the first call waits for their end: in
+fixed windows of a minute up to 55 s."""
 RECENT: Final = 16
 """Interactive calls that are looked at: those of about a minute."""
 EVERY_S: Final = 30.0
@@ -45,6 +50,10 @@ class PersonActivity:
         self._seen_s[session] = now
         if self.account is not None:
             self.account.note(session, now)
+
+    def may_return(self, now: float) -> bool:
+        """Whether a person who was active comes back soon enough to keep room for a first call."""
+        return now < self.until_s + AWAY_S
 
     def fly(self, calls: int) -> None:
         """Add to the number of interactive calls in flight; a negative number subtracts."""
