@@ -41,7 +41,8 @@ FaultKind = Literal[
     "command",  # a command ended with a non-zero exit code
     "function",  # the user's function raised
     "unfit",  # an answer came and is not what was asked for
-    "rejected",  # another task's work was rejected in all rounds that the plan allows
+    "bounced",  # what would have landed lowers the objective: once more, with the evidence
+    "rejected",  # work was sent back as often as the plan allows
     "disk",  # a disk was full: wait until it has room, then do the same again
 ]
 

@@ -81,11 +81,9 @@ def _must_be_wanted(loaded: Loaded, is_wanted: bool) -> None:
     question = f"this runs the commands and functions of {', '.join(own[:6])}"
     question += f" and {len(own) - 6} more" if len(own) > 6 else ""
     question += f", in a copy of {loaded.folder.resolve()}"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(question, hint="--yes runs them without a question")
-    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("not confirmed", hint="--yes runs them without a question")
+    from headway.cli.run import confirm
+
+    confirm(question, "--yes runs them without a question")
 
 
 def _runs(loaded: Loaded, name: str) -> bool:

@@ -280,7 +280,8 @@ def say_again(run: PlanRun, source: PlanSource, folder: str, is_shown: bool) -> 
     from headway.state.learned_edges import lessons_of, remember
 
     sharing, words = run.launch.sharing, list(run.crew.notes)
-    if sharing is not None and sharing.coherence.learned:
+    # Under a ratchet everything is read by the objective: nothing is to be learned of that.
+    if sharing is not None and sharing.coherence.learned and not run.crew.ratchet:
         lessons = lessons_of(run.launch.graph, sharing.coherence)
         remember(run.crew.environment, source.path, lessons)
         with JournalReader(folder) as reader:
@@ -367,10 +368,14 @@ def must_be_worth_it(
     usd, most = guess.expected_microusd / 1e6, guess.ceiling_microusd / 1e6
     question = f"this plan will cost about ${usd:.2f}, at most ${most:.2f}, and has no budget"
     hint = f"--budget '${max(1, round(usd * 2))}', or --yes"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(question, hint=hint)
+    confirm(question, hint)
+
+
+def confirm(question: str, hint: str) -> None:
+    """Go on if a person at the terminal says so; UsageError otherwise."""
+    is_asked = sys.stdin.isatty() and sys.stderr.isatty()
     if not is_confirmed(f"{question}. Go on?"):
-        raise UsageError("not confirmed", hint=hint)
+        raise UsageError("not confirmed" if is_asked else question, hint=hint)
 
 
 def is_confirmed(question: str) -> bool:

@@ -34,6 +34,7 @@ examples:
   headway report -o run.html        as a page, in one file, to look at and to send
   headway report A B -o both.html   two runs or more on one axis
   headway report -o run.html --no-content   without prompts, results and outputs
+  headway report --credit           what each task contributed to the plan's objective
 
 Works while a run goes on; exits with 0. docs/runs.md explains the causes.
 """
@@ -139,6 +140,10 @@ def report(parser: argparse.ArgumentParser) -> Body:
     add = parser.add_argument
     add("names", metavar="RUN", nargs="*", default=["last"], help="default: the last")
     add("-o", dest="output", metavar="FILE", help="write a page instead: one file for a browser")
+    add("--credit", action="store_true", help="what each landed task contributes to the objective")
+    add("--permutations", metavar="N", type=int, default=0,
+        help="with --credit: over N drawn orders, instead of left out and alone")  # fmt: skip
+    add("--yes", action="store_true", help="run the objective without a question")
     add("--no-content", action="store_true",
         help="leave prompts, results and outputs out of the page")  # fmt: skip
     add_json(parser)
@@ -155,6 +160,10 @@ def _report(parsed: argparse.Namespace) -> int:
     if len(parsed.names) > 1 or parsed.no_content:
         what = "several runs are" if len(parsed.names) > 1 else "--no-content is"
         raise UsageError(f"{what} for a page", hint="headway report A B -o both.html")
+    if parsed.credit:
+        return _credit(parsed)
+    if parsed.permutations:
+        raise UsageError("--permutations is for the credit", hint="headway report RUN --credit")
     from headway.report.text.report import as_json, report_lines, report_of
 
     with opened(parsed.names[0]) as (_, reader):
@@ -162,6 +171,38 @@ def _report(parsed: argparse.Namespace) -> int:
         return show(
             parsed, lambda: as_json(run),
             lambda console: print_lines(console, report_lines(run, console.width)),
+        )  # fmt: skip
+
+
+PERMUTATIONS_MAX: Final = 10_000
+
+
+def _credit(parsed: argparse.Namespace) -> int:
+    """Merge the work of some of the tasks, again and again, and run the objective on it."""
+    from headway.cli.run import confirm
+    from headway.report.credit import credits_of
+    from headway.report.text.credit import credit_json, credit_lines
+    from headway.run.landing import landing_of
+    from headway.run.objective import merged_work, objective_in
+
+    orders = parsed.permutations
+    if not 0 <= orders <= PERMUTATIONS_MAX:
+        raise UsageError(f"--permutations takes 0 to {PERMUTATIONS_MAX:,}, not {orders}")
+    with opened(parsed.names[0]) as (_, reader):
+        landing, command = landing_of(reader), objective_in(reader)
+        work, names, keys = merged_work(reader, landing, command, os.environ)
+        count = len(names) * max(1, orders) if orders else 2 * len(names) + 2
+        if not parsed.yes:
+            question = f"this runs the objective up to {count:,} times: `{command}`"
+            confirm(question, "--yes runs it without a question")
+        tasks = RunView(reader, is_whole=True).history.tasks
+        tokens = [round(tasks[key].taken.tokens) if key in tasks else 0 for key in keys]
+        found = credits_of(names, tokens, work.value, orders)
+        runs = work.objective.runs
+        lines = credit_lines(found, runs, work.conflicts, work.unscored, orders)
+        return show(
+            parsed, lambda: credit_json(found, runs, work.conflicts),
+            lambda console: print_lines(console, lines),
         )  # fmt: skip
 
 

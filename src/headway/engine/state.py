@@ -245,9 +245,9 @@ class State(Struct):
 
     def is_put_back(self, fault: Fault, now: float) -> bool:
         """An attempt that came too late for a hold or a stop, and was refused, was no try at all;
-        neither was one that met a full disk."""
+        neither was one that met a full disk, or whose work did not land."""
         is_late = fault.kind == "rate" and (self.is_held(now) or self.is_stopping)
-        return fault.kind == "disk" or is_late
+        return fault.kind in ("disk", "bounced") or is_late
 
     def offer(self, freed: list[range]) -> None:
         """Let ready tasks stand in the line; those of a queue when they have their turn."""

@@ -149,11 +149,31 @@ class LandedFolder(Struct, frozen=True):
     diffstat: str
 
 
+class Score(Struct, frozen=True):
+    """What the objective says of some files and state."""
+
+    value: float | None
+    """None if its command failed, or printed no number."""
+    output: str = ""
+
+
+class ScoredLanding(Struct, frozen=True):
+    """The score with the work of a task, and what the task itself says of its work."""
+
+    task: str
+    before: float | None
+    after: float | None
+    is_verified: bool | None
+    """Whether its `verify` accepted it; None if it has none."""
+
+
 class Landing(Struct, frozen=True):
     """What landed in a run, and what a user should know of it."""
 
     folders: tuple[LandedFolder, ...] = ()
     remarks: tuple[str, ...] = ()
+    scores: tuple[ScoredLanding, ...] = ()
+    """In the order of landing, if the plan has an objective."""
 
     def __bool__(self) -> bool:
         return bool(self.folders or self.remarks)

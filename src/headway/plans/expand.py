@@ -272,7 +272,7 @@ def expand(spec: PlanSpec, sources: Sources) -> ExpandedPlan:
             name: template_of(value) if isinstance(value, str) else value
             for name, value in (*spec.vars, *task.vars)
         }
-        if task.name in judged:
+        if task.name in judged or spec.is_ratchet:
             variables[REJECTION] = ""
         groups.append(GroupPlan(place, task, members, index[leader.name], edges, variables))
     expanded = ExpandedPlan(spec, tuple(groups), sources)

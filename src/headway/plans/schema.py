@@ -96,6 +96,8 @@ ONLY_WITH: Final = (
 )
 """Keys that say nothing without one of the others."""
 
+SWITCH: Final = {"on": "on", "true": "on", "off": "", "false": ""}
+
 OTHER_WORK: Final = frozenset((*WORK[1:], "model", "max_tokens", "agent", "permissions"))
 """Keys that a command does not have: it is asked for none of them unless one is there."""
 
@@ -132,6 +134,8 @@ def plan_of(document: Document) -> PlanSpec:
         stuck_s=section.duration("stuck"),
         retries=section.whole("retries", 0, COUNT_MAX),
         permissions=section.text("permissions", PERMISSIONS.__contains__, RIGHTS),
+        objective=section.text("objective"),
+        is_ratchet=bool(section.read("ratchet", SWITCH.get, "on or off")),
         file=document.name,
         state=state,
         workspace=_workspace(section, "", faults),
@@ -140,9 +144,25 @@ def plan_of(document: Document) -> PlanSpec:
     spec = check_links(spec, faults)
     if is_state_sound:
         check_sharing(spec, faults)
+    _check_objective(spec, section, faults)
     check_templates(spec, section.node("vars"), faults)
     faults.check()
     return spec
+
+
+def _check_objective(spec: PlanSpec, section: Section, faults: PlanFaults) -> None:
+    """What an objective judges lands from workspaces; a ratchet has an objective."""
+    spots = section.spots()
+    if spec.is_ratchet and not spec.objective:
+        place = spots["ratchet"].key
+        message = "`ratchet` says nothing without `objective`"
+        faults.add(PlanShapeError, place, message, "remove `ratchet`", Fix("remove", place))
+    elif spec.objective and all(spec.workspace_of(task) is None for task in spec.tasks):
+        place = spots["objective"].key
+        message = "`objective` judges what lands from workspaces, and no task works in one"
+        gone = (Fix("remove", spots[key].key) for key in ("objective", "ratchet") if key in spots)
+        hint = "remove `objective`, or add `workspace: on` to the tasks that it is about"
+        faults.add(PlanShapeError, place, message, hint, *gone)
 
 
 def _version(section: Section, faults: PlanFaults) -> None:

@@ -302,6 +302,10 @@ class PlanSpec(Struct, frozen=True):
     state: tuple[StateKey, ...] | None = None
     """What its tasks share; None if the plan has no such key."""
     workspace: WorkspaceSpec = WorkspaceSpec()
+    objective: str = ""
+    """The command that says how good the merged work is."""
+    is_ratchet: bool = False
+    """Whether work that lowers the objective does not land."""
     body: Place = Place(0, 0)
     """Of its first key: where another one can be added."""
 

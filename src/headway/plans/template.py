@@ -256,7 +256,9 @@ def scopes_of(spec: PlanSpec, some: Iterable[TaskSpec] | None = None) -> Mapping
         task.name: _scopes(
             task,
             leaders[task.name],
-            replace(every, vars=(*every.vars, REJECTION)) if task.name in judged else every,
+            replace(every, vars=(*every.vars, REJECTION))
+            if task.name in judged or spec.is_ratchet
+            else every,
         )
         for task in asked
     }

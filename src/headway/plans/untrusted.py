@@ -240,6 +240,8 @@ class _Judge(Struct, frozen=True):
         if spec.permissions:
             self._note(spec.body, "`permissions` raises what agents may do", ONLY_USER)
         self._workspace(spec.workspace, "workspace", spec.body, None)
+        if spec.objective and "run" not in self.allowance.works:
+            self._note(spec.body, "`objective` is a command to execute", "remove `objective`")
         self._at_most("retries", spec.retries, AGAIN_MAX, spec.body)
         self._seen("vars", [value for _, value in spec.vars], spec.body)
         for key, channel, spot in spec.state or ():
@@ -260,6 +262,7 @@ class _Judge(Struct, frozen=True):
         for key, value, most in (
             ("retries", task.retries, AGAIN_MAX),
             ("repairs", task.repairs, AGAIN_MAX),
+            ("at_most", None if task.revise is None else task.revise.at_most, AGAIN_MAX),
             ("context", task.context_tokens, CONTEXT_TOKENS_MAX),
             ("max_tokens", getattr(task.work, "max_tokens", None), ANSWER_TOKENS_MAX),
         ):

@@ -17,9 +17,11 @@ from headway.journal.documents import (
     LandedFolder,
     LandedTask,
     Landing,
+    ScoredLanding,
     keep,
     kept,
 )
+from headway.run.resume import EVERYWHERE
 from headway.run.workspaces import ROOTS, KeptAttempt, few, kept_attempt
 from headway.state.coherence import TaskPositions
 from headway.workspaces.store import WorkspaceStore
@@ -52,9 +54,34 @@ def land(run: PlanRun, journal: Journal) -> Landing:
             files |= task.changes
         summary = store.diffstat({}, files).strip().rpartition("\n")[2].strip()
         found.append(LandedFolder(root, folder, base, tasks, commit, summary))
-    landing = Landing(tuple(found), tuple(_remarks(attempts)))
+    landing = Landing(
+        tuple(found), tuple(_remarks(attempts)), _scores(run, journal, found, attempts)
+    )
     keep(journal, LANDED, landing)
     return landing
+
+
+def _scores(
+    run: PlanRun, journal: Journal, every: Sequence[LandedFolder],
+    attempts: Sequence[tuple[str, bytes, KeptAttempt]],
+) -> tuple[ScoredLanding, ...]:  # fmt: skip
+    from headway.run.objective import Objective, landing_scores, scored_folder
+
+    spec, crew = run.plans.expanded.spec, run.crew
+    if not spec.objective:
+        return ()
+    one = scored_folder(every)
+    tasks = [(name, attempt) for name, _, attempt in attempts if attempt.root == one.root]
+    if spec.is_ratchet:  # Each landing was judged by it.
+        return tuple(
+            ScoredLanding(name, *attempt.scores, attempt.has_verify or None)
+            for name, attempt in tasks
+        )
+    sharing = run.launch.sharing
+    shared = [] if sharing is None else sharing.coherence.shared.matching("**", EVERYWHERE)
+    store = store_of(journal.folder, one.folder, one.base, crew.environment)
+    objective = Objective(spec.objective, crew.environment, journal.folder)
+    return landing_scores(objective, store, tasks, {key: data for key, data, _ in shared})
 
 
 def most_more(run: PlanRun) -> str:

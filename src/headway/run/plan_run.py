@@ -143,6 +143,7 @@ def plan_run(
     budget = source.budget or spec.budget
     budgets = {task.name: task.budget for task in spec.tasks if task.budget is not None}
     crew.is_foreign, crew.may_leave = source.is_foreign, source.may_leave
+    crew.ratchet = spec.objective if spec.is_ratchet else ""
     crew.window_shares = plan_shares(spec, source)
     crew.must_be_priced = any(
         one is not None and one.microusd is not None for one in (budget, *budgets.values())

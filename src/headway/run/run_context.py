@@ -48,6 +48,8 @@ class Crew(Struct):
     window_shares: Shares = RUN_SHARES
     """The most that the run takes of each usage window."""
     meter: CallMeter | None = None
+    ratchet: str = ""
+    """The command that must not give less with what lands; empty if there is no such rule."""
     channels: Channels = field(default_factory=Channels)
     commons: Commons = field(default_factory=Commons)
     keeps_results: bool = True

@@ -37,9 +37,10 @@ from headway.agents.shell import Command, perform_command
 from headway.base import codec
 from headway.base.digest import digest
 from headway.base.folders import folders
-from headway.base.values import Fault
+from headway.base.values import Fault, FaultKind
 from headway.engine.engine import RETRIED
 from headway.errors import HeadwayError, InternalError, UsageError, WireError
+from headway.plans.grammar import REJECTION
 from headway.plans.resources import FILES, NAMES, above, file_key, file_path, file_pattern, matches
 from headway.plans.spec import LOOP, WorkspaceSpec
 from headway.run.agent_tasks import agent_of
@@ -59,6 +60,7 @@ from headway.workspaces.store import RESUMABLE, WorkspaceStore
 if TYPE_CHECKING:
     from headway.journal.reader import JournalReader
     from headway.run.filling import Filling
+    from headway.run.objective import Objective
     from headway.run.run_context import Crew
 
 ATTEMPT: Final = "workspace/"
@@ -113,6 +115,14 @@ class KeptAttempt(Struct, frozen=True):
     has_verify: bool = False
     """Whether its task has a `verify`, which has seen the files as they were then."""
     is_failed: bool = False
+    scores: tuple[float | None, float | None] = (None, None)
+    """Of the plan's objective without its work and with it, where that decides."""
+    evidence: str = ""
+    """Why its work did not land: the objective, before and after."""
+    scored_on: tuple[str, str] = ("", "")
+    """The files and the state without its work."""
+    is_second: bool = False
+    """It was given the evidence of the one before."""
     is_complete: bool = True
     """Off where results are not kept."""
 
@@ -241,6 +251,11 @@ class Workspaces:
         """The last attempts of tasks, by their keys."""
         self.answers: dict[tuple[str, ...], str] = {}
         """Digests of what searches answered: by store, state of the files, folder and words."""
+        self.objective: Objective | None = None
+        if crew.ratchet:
+            from headway.run.objective import Objective
+
+            self.objective = Objective(crew.ratchet, crew.environment, crew.run_folder)
         self.renewed: Counter[bytes] = Counter()
         """How often attempts of tasks were taken again without running: no re-runs."""
         self._stores: dict[str, asyncio.Task[tuple[WorkspaceStore, str]]] = {}
@@ -362,11 +377,49 @@ class _TaskWorkspace:
         if self._kept is None and journal is not None:
             self._kept = kept_attempt(journal.reader, attempt.key)
 
+    def _state(self) -> dict[str, bytes]:
+        """The shared state as this attempt sees it now."""
+        attempt = self._attempt
+        if self._every.objective is None or attempt.snapshot is None:
+            return {}
+        with attempt.lock:
+            return dict(attempt.snapshot.scan("**"))
+
+    async def _scored(self, kept: KeptAttempt, state: Mapping[str, bytes]) -> KeptAttempt:
+        """An attempt with what the objective says of the files that its work would land on, and of
+        them with its work; `state` is the shared state without it."""
+        from headway.run.objective import bounce_words, is_lower
+
+        objective, store, began = self._every.objective, self._store, kept.began
+        if objective is None or kept.is_failed:
+            return kept
+        files, own = {**began, **kept.changes}, self._state()
+        before = await in_thread(partial(objective.score, store, began, state))
+        after = await in_thread(partial(objective.score, store, files, own))
+        is_bounced = is_lower(after, before)
+        return replace(
+            kept, scores=(before.value, after.value), is_failed=is_bounced,
+            evidence=bounce_words(before, after) if is_bounced else "",
+            scored_on=objective.key(store, began, state),
+        )  # fmt: skip
+
+    def _bounced(self, kept: KeptAttempt, result: Result) -> AttemptError:
+        """The first time its task tries once more, with the evidence."""
+        kind: FaultKind = "rejected" if kept.is_second else "bounced"
+        return AttemptError(Fault(kind, detail=kept.evidence), result)
+
     async def performed(self, work: Perform) -> Result:
-        kept, landed = self._kept, self._landed
+        kept, landed, state = self._kept, self._landed, self._state()
+        objective, group = self._every.objective, self._filling.group
+        is_second = (
+            kept is not None and objective is not None and bool(kept.evidence)
+            and kept.scored_on == objective.key(self._store, landed.files, state)
+        )  # fmt: skip
+        if is_second and kept is not None:
+            group = replace(group, vars={**group.vars, REJECTION: kept.evidence})
         async with self._opened(landed.files, resumes=True) as opened:
-            filling = replace(self._filling, workspace=opened)
-            if kept is not None and kept.commit and not kept.is_failed:
+            filling = replace(self._filling, workspace=opened, group=group)
+            if kept is not None and kept.commit and (is_second or not kept.is_failed):
                 opened.rejected = await in_thread(partial(_write_patch, opened, kept))
             if self._spec.setup_each and not opened.is_resumed:
                 is_exact = self._spec.land == "exact"
@@ -397,7 +450,11 @@ class _TaskWorkspace:
                 left_out=collected.left_out,
                 has_verify=self._verify is not None,
                 is_failed=lost is not None,
+                is_second=is_second,
             )
+            kept = await self._scored(kept, state)
+            if kept.evidence:
+                lost = self._bounced(kept, result)
             self._keep(kept)
             if lost is not None and lost.fault.kind in RETRIED:
                 opened.is_kept = not self._attempt.is_last
@@ -410,7 +467,14 @@ class _TaskWorkspace:
         kept, landed = self._kept, self._landed
         if kept is None or kept.is_failed or not kept.is_complete or kept.root != landed.root:
             return None
-        now, changes = landed.files, kept.changes
+        now, changes, state = landed.files, kept.changes, self._state()
+        objective = self._every.objective
+        if (
+            objective
+            and kept.is_second
+            and kept.scored_on != objective.key(self._store, now, state)
+        ):
+            return None  # What it was told is not so any more.
         if self._spec.land == "merge":
             found = await in_thread(partial(merged_changes, self._store, kept, now))
             if found is None:
@@ -428,11 +492,13 @@ class _TaskWorkspace:
                 raise InternalError(f"the work of `{self._attempt.name}` held, and did not land")
         reads = landed.digests(kept.reads)
         number = self._attempt.number
-        self._keep(
-            replace(
-                kept, attempt=number, began=now, reads=reads, changes=changes, is_checked=is_checked
-            )
+        kept = replace(
+            kept, attempt=number, began=now, reads=reads, changes=changes, is_checked=is_checked
         )
+        kept = await self._scored(kept, state)
+        self._keep(kept)
+        if kept.evidence:
+            raise self._bounced(kept, Result(kept.body))
         return Result(kept.body, is_renewed=True)
 
     async def _holds(self, kept: KeptAttempt, merged: Mapping[str, str | None]) -> bool:
@@ -529,7 +595,7 @@ class _TaskWorkspace:
         crew, landed, attempt = self._every.crew, self._landed, self._attempt
         root, seen, files = landed.root, self._stands.digests(kept.reads), landed.files
         is_checked = self._spec.land == "verified" and (kept.checks or kept.has_verify)
-        if kept.searches or is_checked:
+        if kept.searches or is_checked or self._every.objective is not None:
             seen |= self._stands.digests([file_pattern(root)])
         written = written_keys(self._store, root, kept.changes, files)
         if attempt.snapshot is not None:

@@ -17,7 +17,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeVar
 
@@ -190,6 +190,18 @@ def sweep(run_folder: str) -> None:
             # A folder without an owner is not known to be a run.
             if folder == run_folder or (found is not None and not found.is_alive):
                 _remove(views)
+
+
+def write_values(place: str, values: Mapping[str, bytes]) -> None:
+    """A new folder with a file for each key, as commands find them."""
+    within = {folder for key in values for folder in above(key)}
+    os.mkdir(place, 0o700)
+    made = {place}
+    for key, data in values.items():
+        path = os.path.join(place, *names_of(key, key in within))
+        _make_parents(path, made)
+        with open(path, "wb") as file:
+            file.write(_as_file(data))
 
 
 def names_of(key: str, is_folder: bool = False) -> list[str]:

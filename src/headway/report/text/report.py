@@ -25,6 +25,7 @@ from headway.report import time_use as use
 from headway.report.forecast import Foreseen
 from headway.report.history import GroupHistory, RunHistory, Standing
 from headway.report.tables import effective_width, in_line
+from headway.report.text.credit import objective_lines, scores_of
 from headway.report.text.run_view import RunView
 from headway.report.text.runs import (
     STYLES,
@@ -399,6 +400,7 @@ def report_lines(run: RunReport, width: int) -> Iterator[Text]:
         yield from folded(label)
     yield from block("groups", _group_lines(run))
     yield from folded("slowest")
+    yield from block("objective", objective_lines(scores_of(run.run.reader)))
     yield Text()
     yield from folded("advice", "bold")
 
@@ -513,4 +515,5 @@ def as_json(run: RunReport) -> dict[str, object]:
             "straggler": name(bound.straggler) if bound.straggler else None,
         },
         "advice": advice(run),
+        "objective": [as_dict(one) for one in scores_of(run.run.reader)],
     }  # fmt: skip

@@ -240,7 +240,7 @@ MENDS: Final = {
     "timeout": "give it more time (`timeout:`), or less to do",
     "function": "the function raised: correct it, then resume",
     "command": "its output: headway logs {run} '{task}'",
-    "rejected": "more rounds (`at_most:`), or the work as it is (`then: continue`); then resume",
+    "rejected": "it was sent back as often as the plan allows: change the task, then resume",
     "unfit": "the answer is not what was asked for: change prompt or schema, then resume",
 }
 
