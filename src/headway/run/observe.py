@@ -219,7 +219,9 @@ class Observer:
         self._keep(use)
 
     def lose(self, group: int, attempt: Attempt, log: FileLog | None) -> None:
-        self._others.append(self._used(group, attempt, log))
+        use = self._used(group, attempt, log)
+        if use.files:
+            self._others.append(use)
 
     def shown(self, group: int, member: int, name: str, from_s: float) -> None:
         """Headway itself has written the outputs of a task."""
