@@ -74,6 +74,9 @@ take 80 %, a paced client all.
 account. *Unknown name*: a window `lunar`. *Overage*: calls beyond the window are let in and paid
 for, and a run may take all of it (`--window-share 100%`; the forecast is of 80 %).
 
+A window of one model that is used together with another one from the first call on binds what it
+was seen to refuse: there the share of the first window does not hold.
+
 `python -m bench.windows` prints the same for windows of one minute, also with a plan that needs
 exactly three windows, the worst case of a forecast.
 
