@@ -35,7 +35,7 @@ from headway.run.workspaces import (
     merged_changes,
 )
 from headway.state.folder import write_values
-from headway.workspaces.observation import probe
+from headway.workspaces.observation import launch_argv, probe
 from headway.workspaces.store import WorkspaceStore
 
 TIMEOUT_S: Final = 600.0
@@ -87,9 +87,9 @@ class Objective:
 
     def _ran(self, command: Command) -> Score:
         process = subprocess.Popen(
-            command.argv, env=dict(command.environment), cwd=self.run_folder,
+            launch_argv(command.spec, command.argv), env=dict(command.environment),
+            cwd=self.run_folder, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
         )  # fmt: skip
         try:
             out, err = process.communicate(timeout=TIMEOUT_S)
