@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 from headway.base.numbers import remember
 from headway.base.values import (
-    CACHE_S,
     Amounts,
     Budget,
     FaultKind,
@@ -60,7 +59,7 @@ from headway.pacing.memory import (
     slots_of,
     terms_of,
 )
-from headway.pacing.prompt_cache import COLD_LIVES, PromptCaches, beginnings
+from headway.pacing.prompt_cache import GRACE_S, PromptCaches, beginnings
 from headway.pacing.width import SIZE_SHARE
 from headway.pacing.windows import Allowances
 
@@ -613,7 +612,7 @@ class Admission:
         if self.unsent:
             share_texts(request)
         # A call that was sent and refused comes before those of its flow that were not.
-        rank = (now,) if request.is_resent else (now + COLD_LIVES * CACHE_S,)
+        rank = now - GRACE_S if request.is_resent else now
         call = Call(
             id, now, request.path or shared_path((id[0],)), rank, request=request,
             account=self._accounts[account].key,

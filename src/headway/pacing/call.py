@@ -26,6 +26,7 @@ from headway.base.values import (
     Wait,
 )
 from headway.pacing.meters import PlannedStream
+from headway.pacing.queue import Rank
 from headway.pacing.windows import Shares
 
 CallId = tuple[str, int]
@@ -129,8 +130,8 @@ class Call(Struct, eq=False, gc=False):
     asked_s: float = 0.0
     path: tuple[str, ...] = ("",)
     """The flow that it belongs to."""
-    rank: tuple[float, ...] = ()
-    """Its urgency within its flow, a deadline: the lowest goes first."""
+    rank: Rank = ()
+    """Its urgency within its flow, such as a deadline: the lowest goes first."""
     demand: Demand = UNKNOWN
     request: Request = NO_REQUEST
     """Of a rehearsal there is none: demands are given."""

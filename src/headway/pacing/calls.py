@@ -145,7 +145,7 @@ class AccountCalls:
             if size is not None and now - call.sized_s > RESIZE_S:
                 rank = call.rank
                 size(call, now)
-                if call.rank > rank and call is not self._next:
+                if (call.rank,) > (rank,) and call is not self._next:
                     # What it hurried for is lost: it gives way to others.
                     self._queue.remove(call.place)
                     self._line_up(call)

@@ -27,6 +27,8 @@ HURRY_SHARE: Final = 0.1
 COLD_LIVES: Final = 3.0
 """A call that has no cache to lose gives way for a quarter of an hour. Calls that would each begin
 a conversation are due as far apart: if all were due at once, more would be open than stay warm."""
+GRACE_S: Final = COLD_LIVES * CACHE_S
+"""What is counted on for every call: a rank is a deadline less this."""
 LIVES_MAX: Final = 48.0
 """Four hours: no call gives way for longer, however many conversations wait to begin."""
 LEADER_S_MAX: Final = 10.0
@@ -79,7 +81,7 @@ class PromptCaches:
             self._due_s[flow] = due_s
         # A call that was sent and refused is due at once.
         if due_s is not None and not call.request.is_resent:
-            call.rank = (due_s,)
+            call.rank = due_s - GRACE_S
         shared = self._cached.get((account, sketch.shared))
         if not read_bytes and shared is not None and now < shared.warm_until_s:
             return sketch.shared_bytes

@@ -29,6 +29,8 @@ from msgspec import Struct, field
 from headway.errors import BadValueError, InternalError
 
 T = TypeVar("T")
+Rank = float | tuple[float, ...]
+"""Keys of one queue are all of one kind: 100,000 numbers take 5 MB less than tuples of one."""
 DEPTH_MAX: Final = 8
 """Levels of a path that are told apart: every service moves one entry in line per level."""
 LOOK_MAX: Final = 128
@@ -38,7 +40,7 @@ LOOK_MAX: Final = 128
 class _Waiter(NamedTuple, Generic[T]):
     """A call in line. Compared as a tuple in C: key first, then place, which is unique."""
 
-    key: tuple[float, ...]
+    key: Rank
     place: int
     cost_s: float
     leaf: _Flow[T]
@@ -117,7 +119,7 @@ class FairQueue(Generic[T]):
         """By place, in order of arrival."""
 
     def push(
-        self, path: tuple[str, ...], key: tuple[float, ...], cost_s: float, item: T,
+        self, path: tuple[str, ...], key: Rank, cost_s: float, item: T,
         is_first: bool = False,
     ) -> int:  # fmt: skip
         """Add a waiter to a flow and return its place, by which it can be removed or taken."""
