@@ -69,13 +69,19 @@ class AdmissionService:
     def handle(self, client: str, message: protocol.FromClient) -> None:
         """Take one message; `WireError` if it is wrong."""
         now, admission = self._now(), self._admission
+        # Patterns with fields are slow, and every call sends two or three messages.
         match message:
-            case protocol.Ask(number, request, None):
-                if admission.unsent >= WAITING_MAX:
-                    self._must_have_room(client)
-                admission.ask((client, number), request, now)
-            case protocol.Settle(number, outcome):
-                self._settle((client, number), outcome, now)
+            case protocol.Ask():
+                if message.sent_s is not None:
+                    sent_s, id = message.sent_s, (client, message.number)
+                    if admission.adopt(id, message.request, max(0.0, now - sent_s), now):
+                        self._alive[id] = now
+                else:
+                    if admission.unsent >= WAITING_MAX:
+                        self._must_have_room(client)
+                    admission.ask((client, message.number), message.request, now)
+            case protocol.Settle():
+                self._settle((client, message.number), message.outcome, now)
             case protocol.AnswerBegan(number, reading, dialect):
                 self._seen((client, number), now)
                 admission.first_byte((client, number), reading, dialect, now)
@@ -91,9 +97,6 @@ class AdmissionService:
                 return
             case protocol.Leave(number):
                 admission.leave((client, number))
-            case protocol.Ask(number, request, float(sent_s)):
-                if admission.adopt((client, number), request, max(0.0, now - sent_s), now):
-                    self._alive[client, number] = now
             # What a user sets is on the disk at once, not within a quarter of a second.
             case protocol.Configure() | protocol.Name() | protocol.Forget():
                 self._set(message, now)

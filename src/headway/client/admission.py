@@ -296,8 +296,8 @@ class AdmissionPort:
 
     def receive(self, message: protocol.FromBroker) -> None:
         match message:
-            case Granted(id):
-                self._granted(id[1], message)
+            case Granted():
+                self._granted(message.id[1], message)
             case Denied(id, code, text, hint):
                 error = _ERRORS.get(code, errors.InternalError)(text, hint=hint or None)
                 call = self.waiting.pop(id[1], None)

@@ -374,7 +374,10 @@ class Account:
             self.hidden = HiddenLimits(now)
         if self.hidden is not None:
             self.hidden.granted(call.demand, now)
-        call.levels = tuple([limit.charge(call, now) for limit in self.limits])
+        levels = []
+        for limit in self.limits:
+            levels.append(limit.charge(call, now))
+        call.levels = tuple(levels)
 
     def adopt(self, call: Call, known_s: float, now: float) -> None:
         """A call sent under another process's permit; levels of `known_s` contain earlier ones."""

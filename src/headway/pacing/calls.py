@@ -141,7 +141,7 @@ class AccountCalls:
         wait: Wait | None = None
         passes_s = inf
         released_s = self._release_held(now) if self._held else inf
-        while (call := self._next or queue.head()) is not None:
+        while (call := self._next or (queue.head() if queue.waiters else None)) is not None:
             if size is not None and now - call.sized_s > RESIZE_S:
                 rank = call.rank
                 size(call, now)

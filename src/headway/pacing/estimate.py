@@ -232,19 +232,23 @@ class Estimates:
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._inputs = InputRatio()
+        self._tokens_in = self._inputs.estimate
         self.outputs = OutputLength()
 
     def size(
         self, sketch: Sketch, dialect: Dialect, cached_bytes: int = 0, is_interactive: bool = False
     ) -> Demand:
         """What the call will probably and at most consume if so much of it is read from a cache."""
-        tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
+        tokens_in = self._tokens_in(
+            sketch.model, sketch.content, sketch.size_bytes, sketch.messages
+        )
         most = sketch.max_output_tokens
         tokens_out = self.outputs.expect(sketch.kind, tokens_in, _longest(most))
         reserved = UNDECLARED * tokens_out if most is None else _longest(most)
         counted = tokens_in
         if cached_bytes and dialect.input_charge == "uncached":
-            counted = max(1.0, tokens_in - self._input_tokens(sketch, cached_bytes, 0))
+            cached = self._tokens_in(sketch.model, sketch.content, cached_bytes, 0)
+            counted = max(1.0, tokens_in - cached)
         price = self._prices(sketch.model, ceil(tokens_in))
         cost = most_cost = 0
         if price is not None:
@@ -258,7 +262,9 @@ class Estimates:
     def claim(self, sketch: Sketch, is_soft: bool = False) -> Spend:
         """What to claim of a budget: the most that the call can take, where what is not text counts
         as expected; if soft, what it is expected to take."""
-        tokens_in = self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
+        tokens_in = self._tokens_in(
+            sketch.model, sketch.content, sketch.size_bytes, sketch.messages
+        )
         if not is_soft:
             return ceiling_of(sketch, self._prices, ceil(INPUT_DOUBT * tokens_in))
         longest = _longest(sketch.max_output_tokens)
@@ -266,8 +272,11 @@ class Estimates:
 
     def grown(self, sketch: Sketch, output_tokens: float) -> Spend:
         """What the call takes of a budget with an answer of this length."""
-        tokens_in = INPUT_DOUBT * self._input_tokens(sketch, sketch.size_bytes, sketch.messages)
-        return spend_on(sketch.model, Tally(tokens_in, 0.0, output_tokens), self._prices)
+        tokens_in = self._tokens_in(
+            sketch.model, sketch.content, sketch.size_bytes, sketch.messages
+        )
+        tally = Tally(INPUT_DOUBT * tokens_in, 0.0, output_tokens)
+        return spend_on(sketch.model, tally, self._prices)
 
     def has_price(self, sketch: Sketch) -> bool:
         """Whether the price of the call is known."""
@@ -299,14 +308,12 @@ class Estimates:
         """What the call took of a budget: in doubt, all of a hard claim or an estimate."""
         if is_soft and tally.known != "unknown":
             unread = sketch.size_bytes - sketch.prefix_bytes * bool(tally.cache_read_tokens)
-            tokens_in = tally.input_tokens or self._input_tokens(sketch, unread, sketch.messages)
+            tokens_in = self._tokens_in(sketch.model, sketch.content, unread, sketch.messages)
+            tokens_in = tally.input_tokens or tokens_in
             tally = replace(tally, input_tokens=tokens_in, known="reported")
         if is_told(tally):
             return spend_on(sketch.model, tally, self._prices)
         return claim().at_least(self.grown(sketch, tally.output_tokens)) if is_soft else claim()
-
-    def _input_tokens(self, sketch: Sketch, size_bytes: int, messages: int) -> float:
-        return self._inputs.estimate(sketch.model, sketch.content, max(0, size_bytes), messages)
 
 
 def _longest(most: int | None) -> float:

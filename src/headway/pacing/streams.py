@@ -133,7 +133,9 @@ class FlowingMeter(Meter):
         outflow = self.outflow
         while outflow.planned > NOTHING and (end_s := outflow.bin_end_s()) < now:
             self.flowed(outflow.drain(end_s), end_s)
-        self.flowed(outflow.drain(now), now)
+        drained = outflow.drain(now)
+        if drained:
+            self.flowed(drained, now)
         return self.available(now)
 
     def begin(self, need: float, later: float, stream: PlannedStream, now: float) -> float:
