@@ -187,4 +187,4 @@ def _limits(
 
 
 TUNING: Final = (*range(1001, 1061), *range(7001, 7061))
-REPORTED: Final = tuple(range(8001, 8061))
+REPORTED: Final = tuple(range(9101, 9161))

@@ -41,6 +41,8 @@ class Outflow:
         """What the present bin still brings."""
         self._at_s = now
         self.planned = 0.0
+        self.ends_s = now
+        """No stream was planned to end later."""
 
     def add(self, stream: PlannedStream, now: float, sign: float = 1.0) -> None:
         """Plan what is left of a stream at `now`, or take it off the plan with sign -1."""
@@ -62,6 +64,7 @@ class Outflow:
             self._steps[(index + 1) % BINS] += rate * BIN_S
             self._steps[last % BINS] -= rate * BIN_S
         self.planned += sign * tokens
+        self.ends_s = max(self.ends_s, end)
 
     def drain(self, now: float) -> float:
         """What the plans say was produced since the last time; it leaves the bins."""
@@ -167,9 +170,15 @@ class FlowingMeter(Meter):
         level, planned = self.level(now), self.outflow.planned
         missing = min(need + floor, self.size * (1.0 - NOTHING)) - level
         if planned > NOTHING:
+            if missing > max(0.0, self.regained(self.outflow.ends_s, now)):
+                # By the time that so much has come back, all answers in flight are written.
+                missing += planned
             share, kept = (1.0, 0.0) if debt else (FIRM_SHARE, floor)
             owed = need + planned + stream.tokens - share * self.regained(stream.to_s, now)
-            missing = max(missing, owed + kept - level - debt)
+            short = owed + kept - level - debt
+            if short > 0:
+                # What comes back is counted on already: the end of an answer makes room.
+                missing = max(missing, short, self.regained(now + BIN_S, now))
         return now if missing <= 0 else self.regains_s(missing, now)
 
 
@@ -184,7 +193,11 @@ class FlowingBucket(FlowingMeter, Bucket):
         return self.rate_per_s * (until_s - now)
 
     def regains_s(self, missing: float, now: float) -> float:
-        return now + max(BIN_S, missing / self.rate_per_s)
+        ends_s, outflow = self.outflow.bin_end_s(), self.outflow
+        net = self.rate_per_s - max(0.0, outflow.rest) / (ends_s - now)
+        if missing < net * (ends_s - now):
+            return now + missing / net
+        return max(ends_s, now + missing / self.rate_per_s)
 
 
 class FlowingFixedWindow(FlowingMeter, FixedWindow):
