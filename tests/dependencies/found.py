@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from headway.plans.load import load_plan, load_unrefused
 from headway.report.text.explore import HEADINGS, as_json
 from headway.run.explore import ExploreOptions, explore
 from tests.dependencies.judge import Subject, subjects
+from tests.promises.user import provider, user
 
 DEPENDS = ("fails", "differs", "implied")
 
@@ -85,7 +87,66 @@ def workflow_rows(folder: Path) -> list[list[str]]:
     return rows
 
 
-WORKFLOWS = ["workflow", "`headway check` warns", "`headway explore` finds"]
+TWENTY = ["plan", "order matters", "embarrassingly parallel?", "judged by"]
+
+
+def twenty() -> list[tuple[Subject, bool]]:
+    """Ten plans whose order matters, and ten others: the first of each way, as far as they go."""
+    first: dict[str, dict[str, Subject]] = {"broken": {}, "good": {}}
+    for kind, ways in first.items():
+        for subject in subjects(kind):
+            ways.setdefault(subject.way, subject)
+    good = [*first["good"].values(), *subjects("good")[-3:]]
+    broken = list(first["broken"].values())
+    return [(one, True) for one in broken[:10]] + [(one, False) for one in good[:10]]
+
+
+def parallel_rows(folder: Path) -> list[list[str]]:
+    rows = []
+    for number, (subject, is_broken) in enumerate(twenty()):
+        report = checked(subject, folder / str(number))
+        assert report is not None
+        told = ["yes" if is_broken else "no", report.answers[0], report.answers[-1]]
+        rows.append([str(subject), *told])
+    return rows
+
+
+CLAUDE = Path(__file__).parents[1] / "integration" / "fake_claude.py"
+"""Speaks as Claude Code does."""
+
+
+def said_by_runs(folder: Path) -> list[str]:
+    """What a run says of each workflow that performs one task after another, in declared order."""
+    agent = folder / "bin" / "claude"
+    agent.parent.mkdir(parents=True)
+    agent.write_text(f'#!/bin/sh\nexec {sys.executable} {CLAUDE} "$@"\n')
+    agent.chmod(0o755)
+    said = []
+    with provider() as api:
+        told = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "k",
+                "PATH": os.pathsep.join((str(agent.parent), os.environ["PATH"]))}  # fmt: skip
+        for number, subject in enumerate(subjects("workflows")):
+            with user(folder / str(number), told) as owner:
+                subject.put(owner.folder)
+                ran = owner.headway("run", "-j", "1", "--json", "--yes", "plan.yaml")
+                found = [json.loads(line) for line in ran.stdout.splitlines()]
+                said.append(_run_words(found[-1] if found else {}, ran.stderr))
+    return said
+
+
+def _run_words(end: dict[str, Any], err: str) -> str:
+    words = [one["words"] for one in end.get("findings", ())]
+    words += [folder["diffstat"] or "landed, in declared order"
+              for folder in end.get("landed", {}).get("folders", ())]  # fmt: skip
+    return "; ".join(words) or err.strip().partition("\n")[0] or "nothing"
+
+
+WORKFLOWS = [
+    "workflow",
+    "`headway check` warns",
+    "`headway explore` finds",
+    "`headway run -j 1` says",
+]
 
 
 def main() -> None:
