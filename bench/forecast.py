@@ -1,7 +1,7 @@
 """What forecasts are worth: `python -m bench.forecast` tries them and writes the page.
 
 Truth is what runs take: over HTTP on the served simulator, on llmock and on mocklimit, and in
-virtual time. The forecaster is told nothing of them; it learns from 40 calls. What was measured is
+virtual time. The forecaster is given nothing of them; it learns from 40 calls. What was measured is
 kept, so that the page can be written again (`--page`) and an interrupted bench goes on.
 """
 
@@ -251,7 +251,7 @@ INTRODUCTION: Final = f"""\
 # Forecasts against the truth
 
 Written by `make bench-forecast`. A run of {LEARNED} calls teaches; then {SERVED_SIZES[0]} to
-{SIZES[-1]} others of the same kind are foreseen, and made. The forecaster is told nothing of the
+{SIZES[-1]} others of the same kind are foreseen, and made. The forecaster is given nothing of the
 provider (limits, speed, congestion, charging) and nothing of how long answers are; output lengths
 are gamma, of two humps or even, none of which it contains, and follow the prompts a little. Goals:
 median error of time and cost at most 8 %, worst 30 %, the 80 % spread right in 75 to 90 % of runs,

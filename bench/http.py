@@ -44,7 +44,7 @@ from headway.wire.values import Conversation
 REPORT: Final = ROOT / "docs" / "benchmarks" / "http.md"
 WAYS: Final = ("headway", "sdk", "fixed:5", "waves:4", "aiolimiter", "token-throttle", "aimd")
 NAMES: Final = {
-    "headway": "**headway**, told nothing",
+    "headway": "**headway**, no limits configured",
     "sdk": "all at once, the SDK's retries",
     "fixed:5": "`Semaphore(5)`",
     "waves:4": "waves of 4",

@@ -19,6 +19,8 @@ import pytest
 
 import headway
 from headway.engine.events import Event
+from headway.plans.grammar import FORMS, KEYS
+from headway.report.history import WORDS
 from tests import totals
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -267,6 +269,54 @@ def test_only_the_history_interprets_events() -> None:
                 if is_whole or (node.module == "headway.engine.events" and names & kinds):
                     found.add(module)
     assert found == EVENT_MODULES.keys()
+
+
+GLOSSARY = {
+    "acquire": "admit", "bot": "agent", "cap": "limit", "daemon": "broker", "dag": "graph",
+    "job": "task", "lane": "account", "mutex": "permit", "sandbox": "workspace",
+    "semaphore": "permit",
+    "story": "history", "tenant": "neighbour", "ticket": "permit", "voice": "account",
+    "workflow": "plan",
+}  # fmt: skip
+"""Words that are not in names of modules, classes, plan keys and states, and what is."""
+PEOPLE = re.compile(r"\b(?:whoever|nobody|somebody)\b", re.IGNORECASE)
+
+
+def named() -> Iterator[tuple[str, str]]:
+    """Names of modules, classes, plan keys and states, each with its place."""
+    for path, text in _texts(r"src/headway/.*\.py"):
+        yield path.stem, str(path)
+        for node in _nodes(text):
+            if isinstance(node, ast.ClassDef):
+                yield node.name, str(path)
+    yield from ((key.name, "a plan's key") for key in (*KEYS, *FORMS))
+    yield from ((word, "a state") for state in WORDS.items() for word in state)
+
+
+def off_glossary(names: Iterable[tuple[str, str]]) -> list[str]:
+    return [
+        f"{place}: {name}: say {GLOSSARY[word]}"
+        for name, place in names
+        for word in {
+            one.lower().removesuffix("s") for one in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)
+        } & GLOSSARY.keys()
+    ]  # fmt: skip
+
+
+def test_names_use_the_words_of_the_glossary() -> None:
+    assert off_glossary(named()) == []
+    assert off_glossary([("JobQueue", "x"), ("lanes", "y"), ("Capital", "z")]) == [
+        "x: JobQueue: say task", "y: lanes: say account",
+    ]  # fmt: skip
+
+
+def test_data_are_not_people() -> None:
+    found = [
+        f"{path}: {match[0]}"
+        for path, text in _texts(r"(?:src/.*|docs/.*|[A-Z]+\.md)")
+        for match in PEOPLE.finditer(text)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("name", PURE)

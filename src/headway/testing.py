@@ -23,7 +23,7 @@ REAL_WAIT_S: Final = 0.01
 """How long a virtual loop waits for another thread before it looks whether it still has to."""
 
 
-class FakeTicket(Struct, eq=False):
+class FakePermit(Struct, eq=False):
     """A permit in use that writes down everything it is told."""
 
     call: Request
@@ -77,11 +77,11 @@ class FakeAdmission:
         self.holds = holds
         self.calls: list[Request] = []
         self.deadlines_s: list[float | None] = []
-        self.tickets: list[FakeTicket] = []
+        self.tickets: list[FakePermit] = []
         self.left: list[Request] = []
         """Calls that gave up waiting: at their deadline, or because they were cancelled."""
         self._errors: deque[HeadwayError | Wait] = deque()
-        self._waiting: deque[tuple[Request, Future[FakeTicket]]] = deque()
+        self._waiting: deque[tuple[Request, Future[FakePermit]]] = deque()
         self._changed = threading.Condition()
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class FakeAdmission:
 
     def admit(
         self, call: Request, deadline_s: float | None, heard: Callable[[Wait], None] | None = None
-    ) -> FakeTicket:
+    ) -> FakePermit:
         """A ticket, as soon as there is one. Blocks."""
         future = self._ask(call, deadline_s, heard)
         try:
@@ -103,7 +103,7 @@ class FakeAdmission:
 
     async def admit_async(
         self, call: Request, deadline_s: float | None, heard: Callable[[Wait], None] | None = None
-    ) -> FakeTicket:
+    ) -> FakePermit:
         """A ticket, as soon as there is one."""
         future = self._ask(call, deadline_s, heard)
         if future.done():
@@ -147,8 +147,8 @@ class FakeAdmission:
 
     def _ask(
         self, call: Request, deadline_s: float | None, heard: Callable[[Wait], None] | None
-    ) -> Future[FakeTicket]:
-        future: Future[FakeTicket] = Future()
+    ) -> Future[FakePermit]:
+        future: Future[FakePermit] = Future()
         with self._changed:
             self.calls.append(call)
             self.deadlines_s.append(deadline_s)
@@ -164,7 +164,7 @@ class FakeAdmission:
             self._changed.notify_all()
         return future
 
-    def _leave(self, call: Request, future: Future[FakeTicket]) -> None:
+    def _leave(self, call: Request, future: Future[FakePermit]) -> None:
         if (call, future) in self._waiting:
             self._waiting.remove((call, future))
             self.left.append(call)
@@ -172,8 +172,8 @@ class FakeAdmission:
             # It was granted while its caller was leaving: it will not be sent.
             future.result().settle(Outcome("unused"))
 
-    def _ticket(self, call: Request) -> FakeTicket:
-        ticket = FakeTicket(call)
+    def _ticket(self, call: Request) -> FakePermit:
+        ticket = FakePermit(call)
         self.tickets.append(ticket)
         return ticket
 

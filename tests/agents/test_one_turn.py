@@ -57,7 +57,7 @@ def test_a_client_that_is_started_by_the_gateway_is_paced_with_its_own_settings(
     before = truth_of(provider)["arrivals_total"]
     with own_place() as place:
         (turn,) = crowd([under(client, place)], Urls.all_at(provider), steps=2)
-        lanes = json.loads(headway(os.environ | place, "limits", "--json"))["lanes"]
+        lanes = json.loads(headway(os.environ | place, "limits", "--json"))["accounts"]
     assert turn.is_finished, turn
     arrivals = truth_of(provider)["arrivals_total"] - before
     assert arrivals >= 3

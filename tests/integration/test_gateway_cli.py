@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headway.cli.main import main
-from headway.gateway import daemon
+from headway.gateway import background
 from headway.sim.server import launched
 from tests.integration.broker_home import Home, home, is_alive, until
 
@@ -53,10 +53,10 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Home]:
         try:
             yield made
         finally:
-            running = daemon.find(made.place)
+            running = background.find(made.place)
             if running is not None:
-                daemon.end_now(running)
-                assert daemon.stop(made.place, running, 20.0)
+                background.end_now(running)
+                assert background.stop(made.place, running, 20.0)
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +93,9 @@ def status() -> dict[str, Any]:
 
 def live(here: Home) -> tuple[int, int]:
     """Calls in flight and held, asked without a process of its own."""
-    running = daemon.find(here.place)
+    running = background.find(here.place)
     assert running is not None
-    told = json.loads(daemon.page(f"{running.url}/{running.token}", "status") or b"{}")
+    told = json.loads(background.page(f"{running.url}/{running.token}", "status") or b"{}")
     return told["in_flight"], told["held"]
 
 

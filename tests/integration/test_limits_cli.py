@@ -65,7 +65,7 @@ def test_what_is_set_binds_and_stays_until_it_is_taken_back(here: Home) -> None:
     assert terms[""]["share"] == 0.5
     assert [limit["amount"] for limit in terms[""]["limits"]] == [500, 100_000, 2]
     held = here.port().admit(CALL, 10.0)
-    assert told("limits")["lanes"][0]["width"] == 1
+    assert told("limits")["accounts"][0]["width"] == 1
     held.settle(USED)
     terms = dict(told("limits", "set", "rpm=none")["terms"])
     resources = [limit["resource"] for limit in terms[""]["limits"]]
@@ -102,7 +102,7 @@ def test_without_a_broker_and_a_memory_it_says_so_and_starts_none(here: Home) ->
     assert "No account has been used yet" in done.stdout
     assert "no broker is running, and nothing is remembered" in done.stdout
     assert here.brokers() == []
-    assert told("limits")["lanes"] == []
+    assert told("limits")["accounts"] == []
 
 
 def test_a_budget_says_what_is_expected_by_the_end_of_the_month(here: Home) -> None:
@@ -138,5 +138,5 @@ def test_a_reserve_is_kept_for_interactive_calls_and_shown(here: Home) -> None:
     shown = headway("limits", "reserve", "20%").stdout
     assert "20% kept for interactive calls" in shown
     assert "1 interactive session active; runs leave room for it" in shown
-    found = told("limits", "reserve", "0")["lanes"][0]
+    found = told("limits", "reserve", "0")["accounts"][0]
     assert (found["reserve"], found["interactive"]) == (0.0, 1)

@@ -60,7 +60,7 @@ def test_an_agent_hands_over_its_fan_out_and_reads_what_came_of_it(scene: Scene)
             # Two servers of one folder see the same runs, at the same time.
             same = (one.gave("run_results", run=run) for one in (client, beside) * 5)
             assert all(one == page for one in await asyncio.gather(*same))
-            assert (await beside.gave("quota"))["lanes"] == []
+            assert (await beside.gave("quota"))["accounts"] == []
             assert (await beside.gave("cancel_run", run=run))["accepted"] is False
 
     asyncio.run(agent())

@@ -165,7 +165,7 @@ def test_commands_of_a_run_are_paced_when_codex_is_not_on_the_path(
     ended = someone.headway(*words[start])
     assert ended.returncode == 0, ended.stderr
     assert calls(behind, key) == 1
-    (lanes,) = (one["lanes"] for one in someone.json("limits"))
+    (lanes,) = (one["accounts"] for one in someone.json("limits"))
     assert sum(lane["granted"] for lane in lanes) == 1
 
 
@@ -240,7 +240,7 @@ def test_a_gateway_of_the_whole_shell_sets_the_same(someone: User, behind: Provi
     quiet = someone.headway("gateway", "--", "true")
     assert "WARNING: no call came by" in quiet.stderr
     assert calls(behind, "sk-whole-shell") == 2
-    (lanes,) = (one["lanes"] for one in someone.json("limits"))
+    (lanes,) = (one["accounts"] for one in someone.json("limits"))
     assert sum(lane["granted"] for lane in lanes) == 2
     someone.headway("gateway", "stop", "--now")
 

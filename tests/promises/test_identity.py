@@ -130,11 +130,11 @@ def accounts(someone: User) -> tuple[dict[str, int], dict[str, str]]:
     words = someone.headway("limits").stdout
     assert [word for word in (*SECRETS, "127.0.0.1") if word in words] == []
     shown = someone.json("limits")[0]
-    return {one["account"]: one["granted"] for one in shown["lanes"]}, dict(shown["keys"])
+    return {one["account"]: one["granted"] for one in shown["accounts"]}, dict(shown["keys"])
 
 
 def used(someone: User) -> float:
-    (lane,) = someone.json("limits")[0]["lanes"]
+    (lane,) = someone.json("limits")[0]["accounts"]
     share: float = lane["windows"][0]["used"]
     return share
 

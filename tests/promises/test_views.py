@@ -257,8 +257,8 @@ def test_an_account_is_forgotten_on_request(tmp_path: Path) -> None:
         someone.write("plan.yaml", SLOW.format(count=[1]))
         someone.headway("run", "plan.yaml", "--yes", "--quiet")
         (limits,) = someone.json("limits")
-        (account,) = {lane["account"] for lane in limits["lanes"]}
+        (account,) = {lane["account"] for lane in limits["accounts"]}
         assert someone.headway("limits", "forget", account).returncode == 0
         (limits,) = someone.json("limits")
-        assert limits["lanes"] == []
+        assert limits["accounts"] == []
         assert someone.headway("limits", "forget", account).returncode == 2

@@ -66,7 +66,7 @@ def test_a_program_gets_all_of_it(plan: Path, capsys: pytest.CaptureFixture[str]
     assert main(["check", str(plan), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["boundary"]["width"] == 4
-    assert report["remarks"][0]["kind"] == "nobody writes"
+    assert report["remarks"][0]["kind"] == "never written"
     assert report["answers"][-2].startswith("Largest safe width")
     plan.write_text(PLAN.replace("in.txt\n    writes", "out/enriched.json\n    writes"))
     assert main(["check", str(plan), "--json"]) == 3

@@ -40,7 +40,7 @@ from headway.pacing.streams import (
     Outflow,
     flowing_meter,
 )
-from headway.pacing.width import Cap, CongestionFit
+from headway.pacing.width import ConcurrencyLimit, CongestionFit
 from tests.unit.steps import cases, perform, value_of
 
 CASES = """
@@ -320,7 +320,7 @@ def test_no_company_is_worth_it_where_time_grows_faster_than_the_width() -> None
 
 
 def test_a_cap_that_was_never_found_is_not_lowered() -> None:
-    (cap := Cap()).lower(3)
+    (cap := ConcurrencyLimit()).lower(3)
     assert cap.limit == inf
 
 

@@ -44,7 +44,7 @@ READER = "  a: {run: x, reads: in/a, output: o}\n"
 def test_a_read_of_what_nobody_writes_and_is_not_there_is_a_warning() -> None:
     found = one(READER, [])
     assert (found.severity, found.kind, found.where) == (
-        "warning", "nobody writes", "plan.yaml:3:22",
+        "warning", "never written", "plan.yaml:3:22",
     )  # fmt: skip
     assert found.message == "`a` reads `in/a`, which no task writes before and is not there"
     assert found.hint == "add `writes: in/a` to the task that writes it"
@@ -82,7 +82,7 @@ def test_members_are_told_together() -> None:
 
 def test_a_write_that_nobody_reads_may_be_what_the_plan_is_for() -> None:
     found = one("  a: {run: x, writes: [r, s]}\n")
-    assert (found.severity, found.kind, found.where) == ("note", "nobody reads", "plan.yaml:3:24")
+    assert (found.severity, found.kind, found.where) == ("note", "never read", "plan.yaml:3:24")
     assert found.message == "no task reads `r` and `s`: taken for what the plan leaves behind"
     assert one("  a: {run: x, writes: s}\n").task == "a"
     assert not remarks("  a: {run: x, output: s}\n")
@@ -196,7 +196,7 @@ def test_a_variable_can_be_the_whole_path() -> None:
     # A word that does not look like a path is not taken for one, wherever it comes from.
     writer = "  a: {run: x, writes: word}\n"
     reader = "  b: {run: 'grep $what in', vars: {what: word}, writes: [], reads: []}\n"
-    assert [one.kind for one in remarks(writer + reader)] == ["nobody reads"]
+    assert [one.kind for one in remarks(writer + reader)] == ["never read"]
     reader = "  b: {run: 'work < $what', vars: {what: word}, writes: [], reads: []}\n"
     assert [one.kind for one in remarks(writer + reader)] == ["undeclared"]
     results = "  a: {run: x, output: o/v}\n  b: {run: x}\n"
@@ -291,7 +291,7 @@ def test_what_is_read_before_the_run_cannot_be_written_by_it() -> None:
     assert not report(root, None, Sources({"*.md": ("a.md",)})).remarks
     self_made = "  all: {run: x, each: {lines: names.txt}, writes: names.txt, queue: q}\n"
     kinds = [one.kind for one in report(self_made, None, sources).remarks]
-    assert kinds == ["nobody reads"]
+    assert kinds == ["never read"]
 
 
 def test_a_task_that_does_not_say_what_it_reads_of_the_state_may_run_again() -> None:

@@ -325,7 +325,7 @@ def _parser() -> Parser:
     add("--retries", type=int, default=0, metavar="N", help="try a failed command again")
     _add_agent(add)
     add("--timeout", metavar="TIME", help="end a command after 90s, 10m ... of its own time")
-    add("--stuck", metavar="TIME", help="end a command that does nothing for so long")
+    add("--stuck", metavar="TIME", help="end a command that is idle for this long")
     add("--halt", default="", metavar="WHEN", help="now,fail=1; soon,fail=10%%; never")
     add("--joblog", metavar="FILE", default="", help="a line for each command that ended")
     add("--results", metavar="DIR", default="", help="keep stdout and stderr of each in a folder")

@@ -19,8 +19,8 @@ from headway.cli.main import Body, HelpText, Parser, add_json
 from headway.errors import GatewayError, HeadwayError, UsageError
 
 if TYPE_CHECKING:
+    from headway.gateway.background import RunningGateway
     from headway.gateway.counters import Sums
-    from headway.gateway.daemon import RunningGateway
     from headway.gateway.settings import GatewayOptions, GatewaySettings
 
 SHELLS: Final = ("sh", "fish", "json")
@@ -89,11 +89,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--key", metavar="NAME=VARIABLE", action="append", default=[],
         help="the gateway adds the key that this variable holds")  # fmt: skip
     add("--wait", metavar="TIME",
-        help="hold a call at most so long, like 90s (default: what it bears)")  # fmt: skip
-    add("--silent", metavar="TIME", help="keep held streams alive after so long "
-        "(default: what their client bears)")  # fmt: skip
+        help="hold a call at most this long (default: as its client's timeout allows)")  # fmt: skip
+    add("--silent", metavar="TIME", help="send keep-alives after so long "
+        "(default: before their client would time out)")  # fmt: skip
     add("--record", metavar="FILE", help="add calls and their answers to it")
-    add("--replay", metavar="FILE", help="answer from it what it has recorded")
+    add("--replay", metavar="FILE", help="answer recorded calls from this file")
     add("--host", metavar="H", default="127.0.0.1", help="of this machine only")
     add("--port", metavar="N", help="0: any (default: 4929; for a command: 0)")
     add("--drain", metavar="TIME", default=DRAIN,
@@ -115,7 +115,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from headway.gateway import daemon
+    from headway.gateway import background
     from headway.gateway.environment import shared_home
 
     place = folders(os.environ)
@@ -123,12 +123,12 @@ def _serve(parsed: argparse.Namespace) -> int:
     if not parsed.detach:
         from headway.gateway.server import run, serve
 
-        with daemon.claimed(place):
+        with background.claimed(place):
             run(serve(settings, place, _say, lambda running: _say(_where(running))))
         return 0
-    ready = daemon.detach(place)
+    ready = background.detach(place)
     if ready is None:
-        found = daemon.find(place)
+        found = background.find(place)
         if found is not None:
             print(_where(found), file=sys.stderr)
         return 0
@@ -136,20 +136,20 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 
 def _alone(settings: GatewaySettings, place: Folders, ready: int) -> int:
-    from headway.gateway import daemon
+    from headway.gateway import background
     from headway.gateway.server import run, serve
 
     def announce(running: RunningGateway) -> None:
         _say(_where(running))
-        daemon.ready(ready)
+        background.ready(ready)
 
     code = 1
     try:
-        with daemon.claimed(place):
+        with background.claimed(place):
             run(serve(settings, place, _say, announce))
             code = 0
     except HeadwayError as error:
-        daemon.ready(ready, error.message)
+        background.ready(ready, error.message)
     sys.stderr.flush()
     # What the first process has buffered is not written twice.
     os._exit(code)
@@ -207,10 +207,10 @@ def _env(parsed: argparse.Namespace) -> int:
 
 
 def _status(parsed: argparse.Namespace) -> int:
-    from headway.gateway import daemon
+    from headway.gateway import background
 
     running = _found(folders(os.environ))
-    content = daemon.page(f"{running.url}/{running.token}", "status")
+    content = background.page(f"{running.url}/{running.token}", "status")
     if content is None:
         raise GatewayError(
             f"the gateway at {running.url} does not answer", hint="headway gateway stop --now"
@@ -230,16 +230,16 @@ def _status(parsed: argparse.Namespace) -> int:
 
 
 def _stop(parsed: argparse.Namespace) -> int:
-    from headway.gateway import daemon
+    from headway.gateway import background
 
     place = folders(os.environ)
-    running = daemon.find(place)
+    running = background.find(place)
     if running is None:
         print("no gateway runs", file=sys.stderr)
         return 0
     if parsed.now:
-        daemon.end_now(running)
-    ended = daemon.stop(place, running, running.drain_s + STOP_MORE_S)
+        background.end_now(running)
+    ended = background.stop(place, running, running.drain_s + STOP_MORE_S)
     if not ended:
         raise GatewayError(
             f"the gateway, process {running.pid}, has not ended", hint="headway gateway stop --now"
@@ -248,9 +248,9 @@ def _stop(parsed: argparse.Namespace) -> int:
 
 
 def _found(place: Folders) -> RunningGateway:
-    from headway.gateway import daemon
+    from headway.gateway import background
 
-    running = daemon.find(place)
+    running = background.find(place)
     if running is None:
         raise GatewayError("no gateway of yours runs", hint="headway gateway --detach")
     return running
@@ -277,8 +277,8 @@ def _options(parsed: argparse.Namespace, port: str | None) -> GatewayOptions:
 def _came_by() -> Sums | None:
     """What has come by the gateway to which this shell's clients go; `None` if none answers."""
     from headway.client.accounts import GATEWAY_VARIABLE
+    from headway.gateway.background import page
     from headway.gateway.counters import Sums
-    from headway.gateway.daemon import page
 
     content = page(os.environ.get(GATEWAY_VARIABLE, ""), "status")
     return None if content is None else Sums(**json.loads(content)["total"])

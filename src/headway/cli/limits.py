@@ -64,9 +64,9 @@ def arguments(parser: argparse.ArgumentParser) -> Body:
     change.add_argument("--kind", choices=("bucket", "sliding", "fixed"), default="bucket",
                         help="how the provider counts (default: bucket)")  # fmt: skip
     ceiling = _command(commands, "ceiling", "the share of every limit to use at most", _ceiling)
-    ceiling.add_argument("share", metavar="SHARE", help="like 50%%; 100%% takes it back")
+    ceiling.add_argument("share", metavar="SHARE", help="such as 50%%; 100%% removes it")
     reserve = _command(commands, "reserve", "the share kept for interactive calls", _reserve)
-    reserve.add_argument("share", metavar="SHARE", help="like 20%%; 0 takes it back")
+    reserve.add_argument("share", metavar="SHARE", help="such as 20%%; 0 removes it")
     budget = _command(commands, "budget", "what may be spent in a calendar month", _budget)
     budget.add_argument("amount", metavar="AMOUNT/month", help="5M/month, '$20/month' or none")
     again = _command(commands, "refresh", "try empty usage windows: more was bought", _refresh)

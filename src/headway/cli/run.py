@@ -113,7 +113,7 @@ def add_windows(parser: argparse.ArgumentParser) -> None:
     add(
         "--wait",
         metavar="TIME",
-        help="wait at most so long for a usage window: 6h, 3d, forever; a day, if not said",
+        help="wait at most this long for a usage window: 6h, 3d, forever (default: a day)",
     )
     add("--until", metavar="TIME", help="wait for a usage window until 18:00")
     add("--no-wait", action="store_true", help="do not wait for a usage window: exit code 75")

@@ -197,7 +197,9 @@ def _say(
         for failure in driver.outbox.failures():
             print(one_line(failure, EFFECT_CELLS_MAX), file=sys.stderr)
         if now := len(driver.outbox.known.now):
-            print(f"{now} effects at once, outside the guarantee", file=sys.stderr)
+            print(
+                f"{now} effects performed immediately, without the order guarantee", file=sys.stderr
+            )
     why = CLOSED[outcome.cause] if outcome.cause else ""
     if outcome.detail and outcome.cause not in ("", "interrupted"):
         why += f": {one_line(outcome.detail, EFFECT_CELLS_MAX)}"

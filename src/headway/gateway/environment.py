@@ -23,7 +23,7 @@ from headway.base.folders import Folders, prepare
 from headway.client.accounts import GATEWAY_VARIABLE
 from headway.errors import BadValueError, StateFileError
 from headway.gateway import settings as conf
-from headway.gateway.daemon import RunningGateway
+from headway.gateway.background import RunningGateway
 from headway.gateway.values import Upstream
 
 KEY_VARIABLES: Final = {

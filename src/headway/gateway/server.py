@@ -36,7 +36,7 @@ from headway.client.accounts import host_name
 from headway.client.exchange import Port
 from headway.client.http_server import ask_for_body, large_request, served_in_thread
 from headway.errors import BadValueError, WireError
-from headway.gateway import daemon, guard
+from headway.gateway import background, guard
 from headway.gateway.call import LOST, Admitting, GatewayCall, ParkedCalls, Sender, words_of
 from headway.gateway.counters import GatewayLedger, Sums
 from headway.gateway.guard import Keyring
@@ -364,22 +364,22 @@ async def serve(
     settings: GatewaySettings,
     place: Folders,
     say: Say,
-    announce: Callable[[daemon.RunningGateway], None],
+    announce: Callable[[background.RunningGateway], None],
 ) -> None:
-    """Be the user's gateway until a signal comes. Only within `daemon.claimed`."""
+    """Be the user's gateway until a signal comes. Only within `background.claimed`."""
     keys = Keyring()
-    token = daemon.kept_token(place)
+    token = background.kept_token(place)
     keys.issue("default", token=token)
     gateway = await _listening(settings, keys, say)
     try:
         over = _signalled()
         upstreams = settings.upstreams
-        running = daemon.RunningGateway(
+        running = background.RunningGateway(
             os.getpid(), gateway.url, token,
             {name: f"{one.url}{one.version}" for name, one in upstreams.items()},
             tuple(name for name, one in upstreams.items() if one.key), settings.drain_s,
         )  # fmt: skip
-        daemon.publish(place, running)
+        background.publish(place, running)
         announce(running)
         with _notices(gateway, say):
             telling = asyncio.create_task(_tell(gateway.ledger, say))

@@ -483,7 +483,7 @@ class Service:
         from headway.client.overview import overview
 
         found = accounts_json(overview(os.environ), time.time() % DAY_S / DAY_S)
-        return _plain({name: found[name] for name in ("month", "lanes", "health", "budgets")})
+        return _plain({name: found[name] for name in ("month", "accounts", "health", "budgets")})
 
     def _state(self, place: RunPlace, view: RunView) -> tuple[str, str]:
         """A run's state and why; the process of a new one may be on its way."""

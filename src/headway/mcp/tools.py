@@ -186,6 +186,6 @@ TOOLS: Final = (
         "The user's accounts: each limit, how much of it is used now, by whom, and what is left of "
         "the monthly budget. Free. Ask before a large plan, or if a run waits.",
         (),
-        "month: string, lanes: [object], health: [object], budgets: [object]",
+        "month: string, accounts: [object], health: [object], budgets: [object]",
     ),
 )  # fmt: skip

@@ -48,7 +48,7 @@ from headway.pacing.width import (
     PER_TOKEN_S,
     WIDTH_AT_START,
     AnswerSpeed,
-    Cap,
+    ConcurrencyLimit,
     Ramp,
     Samples,
     Width,
@@ -284,7 +284,7 @@ class Account:
         """Whether answers in flight take of a limit, so that their plans count."""
         slots = [limit.amount for limit in limits if limit.resource == "concurrency"]
         most = max(1.0, float(int(min(slots) * config.share))) if slots else inf
-        cap = Cap(profile.cap, profile.cap_probes, now, most)
+        cap = ConcurrencyLimit(profile.cap, profile.cap_probes, now, most)
         curves = None if config.profile is None else profile.curves
         self.width = Width(min(profile.width, most), cap, curves)
 

@@ -67,7 +67,7 @@ class AccountView(Struct, frozen=True, rename={"clients": "callers"}):
     """Interactive sessions that are active: runs leave room for them."""
 
 
-class AdmissionView(Struct, frozen=True, rename={"accounts": "lanes"}):
+class AdmissionView(Struct, frozen=True):
     """Everything at an instant. In JSON the names are those that users' scripts read."""
 
     month: str

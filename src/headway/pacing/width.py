@@ -2,8 +2,8 @@
 
 Laws:
 - Raw latency is never used: a long answer is not a slow one. Time per unit of work is.
-- Outcomes show how many are allowed (`Cap`), time against calls in flight how many are worth it
-  (`Curve`); `Width` takes the smaller.
+- Outcomes show how many are allowed (`ConcurrencyLimit`), time against calls in flight how many
+  are worth it (`Curve`); `Width` takes the smaller.
 - More at once are worth it while time grows by less than `ELASTIC` of what the width does, as far
   as samples can tell: growth is believed only beyond what noise can make.
 - The width is at most a multiple of what was seen in flight, so that it never grows unused.
@@ -376,7 +376,7 @@ LATE_MAX: Final = 4.0
 """Calls let in at the cap count up to this many times the cap; a late slot takes two off."""
 
 
-class Cap:
+class ConcurrencyLimit:
     """How many calls the account takes at once, by refusals; at most the user's `most`."""
 
     def __init__(
@@ -543,12 +543,12 @@ class Width:
     """How many calls may be in flight."""
 
     def __init__(
-        self, start: float, cap: Cap, curves: tuple[Samples, Samples] | None = None
+        self, start: float, cap: ConcurrencyLimit, curves: tuple[Samples, Samples] | None = None
     ) -> None:
         """`curves` of a profile: time to first byte, time per token or of whole answers."""
         self.allowed = start
         self.cap = cap
-        self.strain = Cap()
+        self.strain = ConcurrencyLimit()
         """What the provider bears at present. Unlike the account's cap it is not kept for later."""
         self._is_cold = curves is None
         self.tried = start

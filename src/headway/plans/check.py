@@ -449,7 +449,7 @@ def _stages(survey: Survey, some: list[int]) -> Iterator[tuple[str, ...]]:
 
 
 def _shared_keys(state: StateTouched) -> Iterator[tuple[int, int]]:
-    """Groups that share the state in some way, in a row: nobody keeps those apart who say less."""
+    """Groups that share the state, in a row: nothing else orders tasks that declare less."""
     keys = state.keys
     for prefix, writers in keys.writes.items():
         first = next(iter(writers))
@@ -545,7 +545,7 @@ DECLARED: Final = ", as far as is declared"
 
 
 def shares_folder(expanded: ExpandedPlan, group: GroupPlan) -> bool:
-    """Whether an agent works on its user's files: what it reads and writes nobody declares."""
+    """Whether an agent works on its user's files: what it reads and writes is not declared."""
     task = group.task
     is_agent = isinstance(task.work, Prompt) and task.is_command
     return is_agent and expanded.spec.workspace_of(task) is None

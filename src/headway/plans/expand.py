@@ -59,10 +59,10 @@ class Sources(Struct, frozen=True):
 
     globs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rows: Mapping[str, str] = field(default_factory=dict)
-    """The texts of files of rows, by path."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Prompts and schemas by path."""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """The texts of files of rows, by path."""
 
 
 class Member(Struct, frozen=True):

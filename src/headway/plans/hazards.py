@@ -33,7 +33,7 @@ Severity = Literal["warning", "note"]
 """It will hardly give what is meant; or it can be meant, and a reader should know."""
 
 Kind = Literal[
-    "undeclared", "nobody writes", "read too early", "nobody reads", "carries nothing",
+    "undeclared", "never written", "read too early", "never read", "carries nothing",
     "runs again", "outside workspaces", "unused variable", "no model", "not judged",
 ]  # fmt: skip
 

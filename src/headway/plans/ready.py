@@ -5,8 +5,8 @@ Laws:
   failed is lost exactly once, and never ready.
 - A group that is needed entirely is done when its last member is; an empty one when its own
   needs are, so that what needs it still comes after what it needs.
-- For a lenient need, who failed or is lost counts as done. That forgives members, not that nobody
-  knows them: a group whose size will never be known takes along whoever needs it.
+- For a lenient need, who failed or is lost counts as done. That forgives members, not an
+  unknown group: one whose size will never be known fails all that need it.
 - Ready and lost tasks come as ranges of numbers: a group of a million is one of them.
 """
 

@@ -327,7 +327,7 @@ def _unread(survey: Survey, group: GroupPlan, number: int, likely: list[GroupPla
     message = f"`{group.name}` writes `{shown(text)}`, which no task reads"
     hint = f"if {names} reads it, add `reads: {shown(text)}` there"
     place = _place(survey, group, number)
-    return Remark("note", "nobody reads", group.name, message, detail, hint, fixes, place, text)
+    return Remark("note", "never read", group.name, message, detail, hint, fixes, place, text)
 
 
 def _left(survey: Survey, left: list[tuple[GroupPlan, int]]) -> Remark:
@@ -336,7 +336,7 @@ def _left(survey: Survey, left: list[tuple[GroupPlan, int]]) -> Remark:
     message = f"no task reads {listed(texts)}: taken for what the plan leaves behind"
     place = _place(survey, group, number)
     name = group.name if len(left) == 1 else ""
-    return Remark("note", "nobody reads", name, message, where=place, what=texts[0])
+    return Remark("note", "never read", name, message, where=place, what=texts[0])
 
 
 def _place(survey: Survey, group: GroupPlan, number: int) -> str:
@@ -460,7 +460,7 @@ def _absent(survey: Survey, group: GroupPlan, text: str, missing: list[tuple[int
     hint, fixes = _way_out(survey, group, text, path)
     spot = group.task.spot(f"reads.{group.task.reads.index(text)}", "reads")
     place, detail = where(survey.expanded.spec.file, spot.value), "it would find nothing there"
-    return Remark("warning", "nobody writes", group.name, message, detail, hint, fixes, place)
+    return Remark("warning", "never written", group.name, message, detail, hint, fixes, place)
 
 
 def _way_out(survey: Survey, group: GroupPlan, text: str, path: str) -> tuple[str, tuple[Fix, ...]]:

@@ -78,7 +78,7 @@ def error_body(
     )
 
 
-class _Voice(Struct, frozen=True):
+class _HeaderStyle(Struct, frozen=True):
     """How one dialect writes headers."""
 
     names: dict[tuple[Resource, float | None], tuple[str, str, str]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def _policy_lines(readings: Sequence[LimitReading]) -> list[tuple[str, str]]:
     return [(name, ", ".join(parts)) for name, parts in lines if parts]
 
 
-def _remaining(voice: _Voice, reading: LimitReading) -> str:
+def _remaining(voice: _HeaderStyle, reading: LimitReading) -> str:
     """What is left: whole calls; tokens to the nearest step, where the dialect rounds them."""
     left = max(0.0, reading.remaining or 0.0)
     if voice.tokens_step == 1.0 or reading.resource == "requests":
@@ -163,7 +163,7 @@ def _names(pattern: str) -> tuple[str, str, str]:
     return limit, remaining, reset
 
 
-def _reset(voice: _Voice, reset_s: float, date_wall_s: float) -> str:
+def _reset(voice: _HeaderStyle, reset_s: float, date_wall_s: float) -> str:
     if voice.reset_style == "time":
         return rfc3339(date_wall_s + reset_s)
     if voice.reset_style == "whole":
@@ -218,8 +218,8 @@ def _minute(minutes: int) -> tuple[str, str]:
 
 _UNITS: Final = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
 _CEREBRAS_RESOURCES: Final[tuple[Resource, ...]] = ("requests", "tokens")
-_VOICES: Final[dict[str, _Voice]] = {
-    "anthropic": _Voice(
+_VOICES: Final[dict[str, _HeaderStyle]] = {
+    "anthropic": _HeaderStyle(
         names={
             ("requests", MINUTE_S): _names("anthropic-ratelimit-requests-*"),
             ("input", MINUTE_S): _names("anthropic-ratelimit-input-tokens-*"),
@@ -230,20 +230,20 @@ _VOICES: Final[dict[str, _Voice]] = {
         reset_style="time",
         tokens_step=DIALECTS["anthropic"].tokens_step,
     ),
-    "openai": _Voice(
+    "openai": _HeaderStyle(
         names={
             ("requests", None): _names("x-ratelimit-*-requests"),
             ("tokens", None): _names("x-ratelimit-*-tokens"),
         },
         says_milliseconds=True,
     ),
-    "groq": _Voice(
+    "groq": _HeaderStyle(
         names={
             ("requests", DAY_S): _names("x-ratelimit-*-requests"),
             ("tokens", MINUTE_S): _names("x-ratelimit-*-tokens"),
         },
     ),
-    "cerebras": _Voice(
+    "cerebras": _HeaderStyle(
         names={
             (resource, period_s): _names(f"x-ratelimit-*-{resource}-{unit}")
             for resource in _CEREBRAS_RESOURCES
@@ -251,14 +251,14 @@ _VOICES: Final[dict[str, _Voice]] = {
         },
         reset_style="seconds",
     ),
-    "gemini": _Voice(says_retry_after=False),
-    "plain": _Voice(says_retry_after=False),
-    "advice": _Voice(),
-    "bare": _Voice({("requests", None): _names("x-ratelimit-*")}, reset_style="whole"),
-    "envoy": _Voice({("requests", None): _names("x-ratelimit-*")}, reset_style="whole",
+    "gemini": _HeaderStyle(says_retry_after=False),
+    "plain": _HeaderStyle(says_retry_after=False),
+    "advice": _HeaderStyle(),
+    "bare": _HeaderStyle({("requests", None): _names("x-ratelimit-*")}, reset_style="whole"),
+    "envoy": _HeaderStyle({("requests", None): _names("x-ratelimit-*")}, reset_style="whole",
                     says_retry_after=False, resets_next=True),
-    "ietf": _Voice(says_policy=True),
-    "codex": _Voice(windows=_codex, says_retry_after=False),
+    "ietf": _HeaderStyle(says_policy=True),
+    "codex": _HeaderStyle(windows=_codex, says_retry_after=False),
 }  # fmt: skip
 """Those of `DIALECTS`, and five of logins, proxies and servers: no limits but `Retry-After`;
 requests without their period; the same as Envoy writes them; the IETF's fields; the windows of a

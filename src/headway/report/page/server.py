@@ -5,8 +5,8 @@ Laws:
   of the machine can reach its loopback.
 - A request by another name than this machine's, or from another page, is refused.
 - It reads, and controls only if asked to; then only what `stop`, `pause` and `resume` do.
-- A run is folded once for all who look at it, and only while somebody does. A reader that is too
-  slow is let go, and begins anew.
+- A run is folded once for all readers, and only while one is connected. A reader that is too slow
+  is disconnected, and begins anew.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class PageServer:
         except HeadwayError as error:
             answer = web.json_response({"words": error.message}, status=400)
         except ConnectionResetError:
-            answer = web.Response()  # The reader has left: it is sent to nobody.
+            answer = web.Response()  # The reader has left: it is not sent.
         except web.HTTPException as error:
             answer = web.Response(status=error.status, text=f"{error.reason}\n")
         if not answer.prepared:

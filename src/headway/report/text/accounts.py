@@ -107,7 +107,7 @@ def draw_accounts(console: Console, seen: Overview, passed: float) -> None:
 def as_json(seen: Overview, passed: float) -> dict[str, Any]:
     """The same for a program, without the minutes that the health of an account is judged by."""
     shown = as_dict(seen.view)
-    for lane in shown["lanes"]:
+    for lane in shown["accounts"]:
         del lane["chronicle"]
     found = outlooks(seen.view, passed)
     shown |= {
