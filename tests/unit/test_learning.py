@@ -16,7 +16,7 @@ from headway.engine.strategy import ALL_AT_ONCE, Strategy
 from headway.pacing.account import AccountConfig, Profile
 from headway.pacing.calls import AccountCalls
 from headway.pacing.estimate import OutputLength
-from headway.pacing.width import Cap, CongestionFit, Curve, Width
+from headway.pacing.width import ConcurrencyLimit, CongestionFit, Curve, Width
 from headway.report.bound import bound
 from headway.sim.account import Terms
 from headway.sim.clients import PATIENT, PacedDoor, UnpacedDoor
@@ -277,7 +277,7 @@ def test_a_bucket_of_output_that_refills_at_once_is_used_at_once() -> None:
 
 
 def test_one_late_first_byte_holds_no_others_back() -> None:
-    width = Width(4.0, Cap())
+    width = Width(4.0, ConcurrencyLimit())
     width.began(2.0, 2.0, 500.0, 2.0)
     for company in (2.0, 2.0, 4.0, 4.0):
         width.moved(company, 0.002, 2.1)
