@@ -106,12 +106,12 @@ def test_functions_of_a_python_plan_are_observed_where_they_run_in_this_process(
 
     plan = headway.Plan("watched")
     plan.task("save", save, each=[1, 2])
-    (found,) = plan.run(observe="warn").findings
+    (found,) = plan.run().findings
     assert (found.kind, found.what, found.fix) == ("lost-update", "saved", "queue: save")
     run = plan.run(observe="enforce", return_exceptions=True)
     assert run.outcome is not None
     assert (run.outcome.cause, run.findings[0].kind) == ("halt", "lost-update")
-    assert plan.run().findings == ()
+    assert plan.run(observe="off").findings == ()
 
 
 def test_a_mode_that_does_not_exist_is_refused() -> None:

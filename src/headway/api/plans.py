@@ -55,8 +55,8 @@ class PlanHow(How, total=False):
     """Options of a run; each has a default."""
 
     observe: Literal["warn", "enforce", "off"]
-    """Whether lost updates and stale reads of files are found: `warn` names them in `run.findings`,
-    `enforce` stops at the first; by default nothing is observed."""
+    """Whether lost updates and stale reads of files are found: `warn` (default) names them in
+    `run.findings`, `enforce` stops at the first."""
 
 
 class Plan:
@@ -293,7 +293,7 @@ class Run(Struct):
 
     def _watched(self, launched: Launch) -> Launch:
         self._sharing = launched.sharing
-        mode = self.how.get("observe", "off")
+        mode = self.how.get("observe", "warn")
         if mode == "off" or self.how.get("in_processes"):
             return launched
         from headway.run.observe import observer_for
