@@ -93,7 +93,9 @@ class Scene(Struct, frozen=True):
     output_tokens: int = 2_500
     tool_s: float = 5.0
     tool_spread: float = 0.0
-    """From a reply to the next prompt: median, and deviation of its logarithm."""
+    """From a reply to the next prompt: median, and deviation of its logarithm..."""
+    tool_stream: int = TOOL_STREAM
+    """...drawn from this stream."""
     limits: tuple[Limit, ...] = (
         Limit("requests", 50.0),
         Limit("input", 160_000.0),
@@ -107,7 +109,9 @@ class Scene(Struct, frozen=True):
 
     def wait_s(self, agent: int, turn: int) -> float:
         """What the tools of a turn take."""
-        return self.tool_s * lognormal(1, TOOL_STREAM, agent * self.turns + turn, self.tool_spread)
+        return self.tool_s * lognormal(
+            1, self.tool_stream, agent * self.turns + turn, self.tool_spread
+        )
 
     def sketch(self, agent: int, turn: int) -> Sketch:
         """A turn as a client sees it before it is sent: 4 bytes are a token."""
