@@ -212,5 +212,6 @@ def test_a_usage_window_is_used_up_to_the_users_share_and_again_after_its_reset(
     calls.first_byte(call, Reading((told,)), 1.0)
     _asked(calls, 1, _demand())
     decision = calls.decide(2.0)
-    assert decision.wait == Wait("usage/5h", 602.0, "usage window 5h is 50% used")
+    why = "usage window 5h is 50% used, and the ceiling is 50%"
+    assert decision.wait == Wait("usage/5h", 602.0, why)
     assert len(calls.decide(decision.wake_s).sent) == 1

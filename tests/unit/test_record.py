@@ -37,6 +37,8 @@ from headway.engine.record import (
     EffectDone,
     EffectIntended,
     Fact,
+    LimitsSeen,
+    LimitUse,
     MoneyReserved,
     ReplyKept,
     TaskRow,
@@ -84,6 +86,7 @@ EVENTS: tuple[Fact, ...] = (
     RunFinished(11.0, 20, 1, 1, 0, 0),
     MoneyReserved(7, 1, 3.3, 5000, 1200),
     TaskFinished(7, 1, 4.0, Ending(b"b" * 16, extra_tokens=-9)),
+    LimitsSeen(4.1, (LimitUse("anthropic", "input/60s", 12_000.0, 50_000.0),)),
 )
 
 
