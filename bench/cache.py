@@ -93,9 +93,7 @@ class Scene(Struct, frozen=True):
     output_tokens: int = 2_500
     tool_s: float = 5.0
     tool_spread: float = 0.0
-    """From a reply to the next prompt: median, and deviation of its logarithm..."""
-    tool_stream: int = TOOL_STREAM
-    """...drawn from this stream."""
+    """From a reply to the next prompt: median, and deviation of its logarithm."""
     limits: tuple[Limit, ...] = (
         Limit("requests", 50.0),
         Limit("input", 160_000.0),
@@ -103,6 +101,8 @@ class Scene(Struct, frozen=True):
     )
     keeps_s: float = CACHE_S
     latency: Latency = Latency(1.0, 0.02)
+    tool_stream: int = TOOL_STREAM
+    """From which times of tools are drawn."""
 
     def prompt_tokens(self, turn: int) -> int:
         return self.shared_tokens + self.task_tokens + self.turn_tokens * turn
