@@ -1,4 +1,4 @@
-"""The `advise` verb: one agent or several, how, now or later, and why. Sends nothing."""
+"""The `advise` verb: one agent or several, now or later, and why. Sends nothing."""
 
 from __future__ import annotations
 

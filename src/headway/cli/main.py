@@ -72,7 +72,7 @@ VERBS: Final = (
     Verb("run", "run", "perform a plan"),
     Verb("plan", "plan", "let a model write a plan for a goal; checked, not run"),
     Verb("check", "check", "what a plan would do; performs nothing"),
-    Verb("advise", "advise", "one agent or several, how, now or later, and why"),
+    Verb("advise", "advise", "one agent or several, now or later, and why"),
     Verb("explore", "explore", "what if B runs before A completes? tries every pair"),
     Verb("resume", "run:resume", "go on with a run, or let a paused one go on"),
     Verb("stop", "runs:stop", "let a run end early; it can be resumed"),
