@@ -84,6 +84,14 @@ def test_a_task_is_named_by_the_key_of_its_row_and_filled_with_its_columns(tmp_p
     assert [prompt_of(expanded, group, n)[0] for n in range(2)] == ["x, y", "z"]
 
 
+def test_without_a_key_a_task_is_named_by_its_first_column_and_its_number(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("city,n\nLima,1\nOslo,2\nLima,3\n")
+    task = {"each": {"rows": "rows.csv"}, "prompt": "{{ item.n }}", "model": "openai/gpt-5"}
+    plan = json.dumps({"headway": 1, "tasks": {"t": task}})
+    (group,) = plan_from(plan, tmp_path, "plan.json").expanded.groups
+    assert [group.label(n) for n in range(3)] == ["t[Lima #1]", "t[Oslo #2]", "t[Lima #3]"]
+
+
 def test_a_column_that_not_every_row_has_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as raised:
         loaded(tmp_path, "id,text\nA,x\n", "{{ item.tex }}")

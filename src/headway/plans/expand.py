@@ -31,7 +31,7 @@ from headway.plans.resources import (
     file_key,
     prefix_of,
 )
-from headway.plans.rows import rows_in, suffix_of, text_with
+from headway.plans.rows import Rows, rows_in, suffix_of, text_with
 from headway.plans.section import where
 from headway.plans.sharing import Fill, Stake, is_stateful, stake_of
 from headway.plans.spec import (
@@ -114,8 +114,10 @@ class Members(Struct, frozen=True):
         return index, tuple(reversed(places))
 
     def name(self, item: Value) -> Value:
-        """What an item is called."""
-        return item[self.key] if self.key and isinstance(item, dict) else item
+        """What an item is called: a row, by its key or its first column."""
+        if not (isinstance(self.items, Rows) and isinstance(item, dict)):
+            return item
+        return item[self.key] if self.key else next(iter(item.values()), "")
 
     def member(self, index: int) -> Member:
         """The values of a member."""
@@ -202,6 +204,7 @@ class GroupPlan(Struct, frozen=True):
             shown = "".join(char if char.isprintable() else " " for char in text)
         is_unclear = shown != text or len(text) > LABEL_CHARS_MAX or not text.strip()
         is_unclear |= bool(members.occurrences) or "#" in text
+        is_unclear |= isinstance(members.items, Rows) and not members.key
         is_unclear |= len(texts) > 1 and any(", " in part for part in texts)
         if not is_unclear:
             return f"{self.name}[{text}]"
