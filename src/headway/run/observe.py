@@ -213,12 +213,22 @@ class Observer:
 
     def end(self, group: int, attempt: Attempt, log: FileLog | None) -> None:
         """An attempt has a result. Raises AttemptError if it is not to be taken."""
+        if self._has_nothing(group, log):
+            return
         use = self._used(group, attempt, log)
         if self.mode == "enforce":
             self._refuse_conflicts(use)
         self._keep(use)
 
+    def _has_nothing(self, group: int, log: FileLog | None) -> bool:
+        """Whether an attempt used no file: most functions do not, and are to cost nothing."""
+        if self.learns or group in self.subject.commands:
+            return False
+        return log is None or not (log.uses or log.unseen)
+
     def lose(self, group: int, attempt: Attempt, log: FileLog | None) -> None:
+        if self._has_nothing(group, log):
+            return
         use = self._used(group, attempt, log)
         if use.files:
             self._others.append(use)
