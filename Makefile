@@ -14,12 +14,12 @@ AGENTS := $(VENV)/agents/.installed
 # Tests of processes and sockets wait for each other, so that one worker more than there are
 # processors has something to do, and those of a file share their servers. Those of the wall clock
 # run one at a time, with the machine to themselves.
-SHORT := not soak and not llm and not agents
+SHORT := not soak and not llm and not agents and not page
 CORE_TESTS := tests/unit tests/property
 ONE_MORE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage test-parallel test-agents test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-each bench-kills bench-cost \
+.PHONY: help run test coverage test-parallel test-agents test-page page-screenshots test-llm lint bench bench-pacing bench-http bench-broker bench-store bench-sharing bench-each bench-kills bench-cost \
 	bench-engine bench-chaos bench-gateway bench-coherence bench-state bench-patterns bench-examples bench-forecast bench-advice bench-strangers bench-versions bench-outage bench-cache bench-windows bench-person bench-changes bench-workspaces wheel docs picture soak clean check-python
 
 help: ## show this list
@@ -45,6 +45,12 @@ test-parallel: $(DEV) ## `each` against the GNU parallel of this machine, which 
 
 test-agents: $(AGENTS) ## Claude Code, Codex, opencode and Gemini CLI, from npm, through the gateway
 	@$(BIN)/python -m pytest -q -m agents tests/agents
+
+test-page: $(DEV) ## the page in a real Chromium, which must be installed
+	@$(BIN)/python -m pytest -q -m page tests/page
+
+page-screenshots: $(DEV) ## the pictures of the page in docs/, by a real Chromium
+	@$(BIN)/python -m tests.page.screenshots
 
 test-llm: $(LLM) ## pacing a real model on this machine: it only gets slower
 	@$(BIN)/python -m pytest -q -m llm tests/llm

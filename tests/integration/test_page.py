@@ -90,7 +90,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def _hostile_run(state: Path) -> str:
+def hostile_run(state: Path) -> str:
     writer = Writer(state, [f"{number}{text}" for number, text in enumerate(HOSTILE)])
     writer.tell(RunBegan(BEGAN_S, "adaptive"))
     for number, text in enumerate(HOSTILE):
@@ -103,7 +103,7 @@ def _hostile_run(state: Path) -> str:
 
 
 def test_hostile_text_stays_data_of_the_page(state: Path, tmp_path: Path) -> None:
-    run, path = _hostile_run(state), tmp_path / "run.html"
+    run, path = hostile_run(state), tmp_path / "run.html"
     assert main(["report", run, "-o", str(path)]) == 0
     hostile, plain = _Page(path.read_text()), _Page(document({"runs": []}).decode())
     assert len(HOSTILE) == 200

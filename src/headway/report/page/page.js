@@ -61,7 +61,7 @@ class Picture {
     let pieces = 0;
     for (const task of tasks) pieces += task[PIECES].length / 2 + 1;
     this.at = new Int32Array(n + 1); this.to = new Float64Array(pieces); this.code = new Int32Array(pieces);
-    this.rowOf = new Int32Array(n);
+    this.rowOf = new Int32Array(n); this.from = Float64Array.from(tasks, (task) => task[FIRST]); this.until = Float64Array.from(tasks, (task) => (task[TOOK] === null ? Infinity : task[FIRST] + task[TOOK])); this.failed = Uint8Array.from(tasks, (task) => task[STATE] === 'failed');
     const order = [...Array(n).keys()].sort((a, b) => tasks[a][FIRST] - tasks[b][FIRST] || a - b);
     for (let i = 0, place = 0; i < n; i++) {
       this.at[i] = place;
@@ -75,7 +75,7 @@ class Picture {
     const busy = new Heap((a, b) => a[0] - b[0]), free = new Heap((a, b) => a - b);
     this.rows = [];
     for (const i of order) {
-      const task = tasks[i], from = task[FIRST], to = task[TOOK] === null ? Infinity : from + task[TOOK];
+      const from = this.from[i], to = this.until[i];
       while (busy.size && busy.top[0] <= from) free.push(busy.pop()[1]);
       const row = free.size ? free.pop() : this.rows.push([]) - 1;
       this.rows[row].push(i); this.rowOf[i] = row;
@@ -103,7 +103,7 @@ class Heap {
 // The stream of tasks over time, its limits below on the same axis. Pixels are set one by one: the
 // time of a frame hardly depends on how many tasks there are.
 
-const TOP = 24, STRIP = 54, REFUSED = 16, LEFT = 0;
+const TOP = 24, STRIP = 54, REFUSED = 18;
 class Stream {
   constructor(picture, view, height, titled) {
     this.picture = picture; this.view = view; this.height = height; this.titled = titled;
@@ -146,40 +146,41 @@ class Stream {
     const pixels = this.pixels, rgba = (hex) => { const v = parseInt(hex.slice(1), 16); return (0xff000000 | ((v & 255) << 16) | (v & 0xff00) | (v >> 16)) >>> 0; };
     pixels.fill(rgba(palette.bg));
     const colors = KINDS.map((kind) => rgba(palette[kind])), back = rgba(palette.bg), failed = rgba(palette.failed);
-    const { from, to } = this.view, scale = W / (to - from), { rows, at, code } = this.picture, tasks = this.picture.data.tasks, end = this.picture.end;
+    const { from, to } = this.view, scale = W / (to - from), { rows, at, code, from: starts, failed: hasFailed, end } = this.picture;
     const ends = this.picture.to, gap = rowHeight >= 5 * dpr ? Math.max(1, Math.round(dpr)) : 0, shift = this.view.down * H;
     for (let row = Math.max(0, Math.floor(shift / rowHeight)); row < rows.length; row++) {
       const y0 = Math.floor(row * rowHeight - shift), y1 = Math.min(H, Math.max(y0 + 1, Math.floor((row + 1) * rowHeight - shift) - gap));
       if (y0 >= H) break;
-      const top = Math.max(0, y0), lane = rows[row];
+      const top = Math.max(0, y0), first = top * W, lane = rows[row];
       for (let k = this.firstIn(lane, from); k < lane.length; k++) {
-        const task = lane[k], start = tasks[task][FIRST];
-        if (start > to) break;
-        let t = start, drawn = -1;
-        for (let place = at[task]; place < at[task + 1]; place++) {
-          const until = Math.min(ends[place], end);
+        const task = lane[k];
+        let t = starts[task], left = (t - from) * scale, drawn = -1;
+        if (left > W) break;
+        for (let place = at[task], last = at[task + 1]; place < last; place++) {
+          const until = ends[place] < end ? ends[place] : end;
           if (until <= t) continue;
-          const x0 = Math.max(0, Math.floor((t - from) * scale)), x1 = Math.min(W, Math.max(Math.floor((t - from) * scale) + 1, Math.floor((until - from) * scale)));
-          t = until;
-          if (x1 <= 0 || x0 >= W || x1 <= drawn) continue;
-          const kind = code[place] & 7, what = code[place] >> 3, color = colors[kind];
-          // Waiting is hatched, each limit at another pitch; so is work that gave nothing.
-          const pitch = kind === 2 ? 4 + 2 * (what % 4) : kind === 7 || kind === 4 ? 5 : 0, lean = kind === 2 && what % 2 ? -1 : 1;
-          if (kind === 0) { const mid = (top + y1) >> 1; pixels.fill(color, mid * W + x0, mid * W + x1); continue; }
-          for (let y = top; y < y1; y++) {
-            if (!pitch) { pixels.fill(color, y * W + x0, y * W + x1); continue; }
-            for (let x = x0; x < x1; x++) pixels[y * W + x] = (x + lean * y + 4096) % pitch < pitch / 2 || x1 - x0 < 3 ? color : back;
-          }
+          const right = (until - from) * scale, x0 = left > 0 ? left | 0 : 0, x1 = right < W ? Math.max((left | 0) + 1, right | 0) : W;
+          t = until; left = right;
+          if (right <= 0 || x0 >= W || x1 <= drawn) continue;
+          const kind = code[place] & 7, color = colors[kind];
           drawn = x1;
+          if (kind === 0) { const middle = ((top + y1) >> 1) * W; for (let x = x0; x < x1; x++) pixels[middle + x] = color; continue; }
+          // Waiting is hatched, each limit at another pitch; so is work that gave nothing.
+          const what = code[place] >> 3, pitch = x1 - x0 < 3 || y1 - top < 3 ? 0 : kind === 2 ? 4 + 2 * (what & 3) : kind === 7 || kind === 4 ? 5 : 0, lean = kind === 2 && what & 1 ? -1 : 1;
+          for (let y = top, line = first; y < y1; y++, line += W) {
+            if (pitch) for (let x = x0, phase = (x0 + lean * y + 4096) % pitch; x < x1; x++) { pixels[line + x] = phase < pitch / 2 ? color : back; if (++phase === pitch) phase = 0; }
+            else if (x1 - x0 > 24) pixels.fill(color, line + x0, line + x1);
+            else for (let x = x0; x < x1; x++) pixels[line + x] = color;
+          }
         }
-        if (tasks[task][STATE] === 'failed') { const x = Math.min(W - 1, Math.max(0, Math.floor((t - from) * scale))), wide = Math.min(W, x + Math.round(3 * dpr)); if (t >= from) for (let y = top; y < y1; y++) pixels.fill(failed, y * W + x, y * W + wide); }
+        if (hasFailed[task] && left >= 0) { const x0 = Math.min(W - 1, left | 0), x1 = Math.min(W, x0 + Math.round(3 * dpr)); for (let y = top; y < y1; y++) pixels.fill(failed, y * W + x0, y * W + x1); }
       }
     }
     return this.image;
   }
   firstIn(lane, from) {
-    const tasks = this.picture.data.tasks; let low = 0, high = lane.length;
-    while (low < high) { const mid = (low + high) >> 1, one = tasks[lane[mid]]; if (one[TOOK] !== null && one[FIRST] + one[TOOK] < from) low = mid + 1; else high = mid; }
+    const until = this.picture.until; let low = 0, high = lane.length;
+    while (low < high) { const mid = (low + high) >> 1; if (until[lane[mid]] < from) low = mid + 1; else high = mid; }
     return low;
   }
   axis(context, palette, width, total) {
@@ -226,9 +227,11 @@ class Stream {
     context.lineWidth = 1;
   }
   refusals(context, palette, y, width) {
-    context.fillStyle = palette.text; context.font = '11px system-ui, sans-serif'; context.fillText(`refused (${this.picture.data.refused.length})`, 6, y + REFUSED / 2);
     context.fillStyle = palette.refused;
-    for (const [t] of this.picture.data.refused) { const x = this.x(t); if (x >= 0 && x <= width) context.fillRect(x - 1, y + 2, 2, REFUSED - 4); }
+    for (const [t] of this.picture.data.refused) { const x = this.x(t); if (x >= 0 && x <= width) context.fillRect(x - 1, y + 4, 2, REFUSED - 6); }
+    const words = `refused: ${whole(this.picture.data.refused.length)}`; context.font = '11px system-ui, sans-serif';
+    context.fillStyle = palette.bg; context.globalAlpha = 0.85; context.fillRect(3, y + 2, context.measureText(words).width + 8, REFUSED - 2); context.globalAlpha = 1;
+    context.fillStyle = palette.text; context.fillText(words, 6, y + REFUSED / 2 + 2);
   }
   strip(context, palette, limit, y, width) {
     const points = limit.points, high = Math.max(...points.map((one) => Math.max(one[1], one[2])), 1e-9), base = y + STRIP - 5, tall = STRIP - 22;
@@ -345,7 +348,7 @@ function tiles(head, report) {
   const tile = (label, value, more, style) => h('div', { class: 'tile' }, h('span', {}, label), h('b', style ? { class: style } : {}, value), h('span', {}, more));
   const words = head.words, budget = head.budget, failed = (words.failed || 0) + (words.skipped || 0), line = report.forecast;
   return h('div', { class: 'tiles' },
-    tile('tasks done', `${whole((words.done || 0) + (words.reused || 0))} of ${whole(head.total)}`, failed ? `${whole(words.failed || 0)} failed, ${whole(words.skipped || 0)} skipped` : 'none failed', failed ? 'bad' : ''),
+    tile('tasks done', whole((words.done || 0) + (words.reused || 0)), `of ${whole(head.total)}${failed ? `, ${whole(words.failed || 0)} failed, ${whole(words.skipped || 0)} skipped` : ', none failed'}`, failed ? 'bad' : ''),
     tile(head.is_live ? 'time so far' : 'time', head.elapsed, line ? `best possible ${line.bound}` : head.rest[0] || 'no forecast was made'),
     tile('spent', cost({ microusd: head.microusd, unpriced: head.taken.usd === null }), budget.microusd !== null ? `of a budget of ${usd(budget.microusd)}` : budget.tokens !== null ? `budget ${whole(budget.tokens)} tokens` : 'no budget'),
     tile('tokens', short(head.taken.input_tokens + head.taken.output_tokens), `${short(head.taken.input_tokens)} in, ${short(head.taken.output_tokens)} out`),
@@ -464,7 +467,7 @@ async function openTask(picture, i) {
   const way = h('div', { class: 'way' }, pieces.slice(0, 80).map(([t, words, s, kind]) => { const mark = h('span', { class: 'dot' }, words); mark.style.color = COLORS[theme][kind]; return [h('span', { class: 'dim' }, duration(t)), h('span', {}, mark), h('span', {}, duration(s))]; }));
   const texts = h('div', { id: 'texts' }, h('p', { class: 'dim' }, '…'));
   drawer.replaceChildren(h('div', { class: 'top' }, h('h2', {}, row[NAME]), h('span', { class: `pill ${STATE_CLASS[row[STATE]] || ''}` }, row[STATE]), h('button', { onclick: close, 'aria-label': 'close (Esc)' }, '✕')),
-    h('dl', {}, fact('task name', data.head.groups[row[GROUP]]?.name || ''), fact('started', `${duration(row[FIRST])} after the run began`), fact('took', row[TOOK] === null ? 'goes on' : duration(row[TOOK])), fact('waited', `${duration(row[WAITED])} for limits and after refusals`), fact('attempts', whole(row[ATTEMPTS])), row[CALLS] ? fact('calls', `${whole(row[CALLS])}, ${whole(row[INPUT])} tokens in, ${whole(row[OUTPUT])} out`) : [], row[CALLS] || row[MICROUSD] ? fact('cost', cost({ microusd: row[MICROUSD], unpriced: row[UNPRICED] })) : [], row[LOST] ? fact('for nothing', `${whole(row[LOST])} tokens`) : [], row[QUIET] ? fact('quiet', `no output, no call, no CPU for ${duration(row[QUIET] / 1000)}`) : []),
+    h('dl', {}, fact('task name', data.head.groups[row[GROUP]]?.name || ''), fact('started', `${duration(row[FIRST])} after the run began`), fact('took', row[TOOK] === null ? 'goes on' : duration(row[TOOK])), fact('waited', `${duration(row[WAITED])} for limits and after refusals`), fact('attempts', whole(row[ATTEMPTS])), row[CALLS] ? fact('calls', `${whole(row[CALLS])}: ${whole(row[INPUT])} tokens in, ${whole(row[OUTPUT])} out`) : [], row[CALLS] || row[MICROUSD] ? fact('cost', cost({ microusd: row[MICROUSD], unpriced: row[UNPRICED] })) : [], row[LOST] ? fact('for nothing', `${whole(row[LOST])} tokens`) : [], row[QUIET] ? fact('quiet', `no output, no call, no CPU for ${duration(row[QUIET] / 1000)}`) : []),
     h('section', {}, h('h3', {}, 'where its time went'), way), texts, h('section', {}, h('h3', {}, 'on the terminal'), commands(data.head.id, row[NAME])));
   drawer.hidden = false; drawer.scrollTop = 0;
   let found = picture.texts[i];
