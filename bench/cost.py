@@ -206,12 +206,12 @@ def _help(found: Help) -> str:
 
 
 def _peers(python: str) -> str:
-    """Install each by name, measure all in one process, throw the environment away."""
+    """Install each by name, and what headway's core needs; measure all in one process."""
     missing = {}
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([python, "-m", "venv", folder], check=True)
         inside = str(Path(folder) / "bin" / "python")
-        for name in PEERS:
+        for name in ("msgspec", *PEERS):
             pip = [inside, "-m", "pip", "install", "-qq", "--disable-pip-version-check", name]
             ended = subprocess.run(pip, capture_output=True, text=True, check=False)
             if ended.returncode != 0:
