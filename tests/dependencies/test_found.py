@@ -160,7 +160,7 @@ SHAPES = {
     "share nothing": ({}, "echo {n} > out{n}", 20),
     "are a chain": ({"f0": "x\n"}, "cat f{n} > f{m}", 60),
     "search what all write": ({"s/a": "x\n"}, "grep -rl x s | sort; echo > s/f{n}", 60),
-    "append to one file": ({}, "echo {n} >> log", 80),
+    "append to one file": ({}, "echo {n} >> log", 60),
 }
 """By what twenty tasks do: the files, their command, and how many tasks are performed at most."""
 

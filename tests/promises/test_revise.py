@@ -143,3 +143,31 @@ def test_each_member_is_sent_back_by_itself(owner: User) -> None:
     assert (
         "Loop: `validate` may send back the work of `enrich` once: up to 4 tasks more." in checked
     )
+
+
+PROMPTS = """\
+headway: 1
+model: openai/gpt-5-mini
+tasks:
+  parse: {run: echo rows}
+  enrich:
+    needs: parse
+    prompt: "Enrich {{ tasks.parse.output }}"
+  validate:
+    needs: enrich
+    run: 'echo "too short: $HEADWAY_TASK"; [ "$HEADWAY_TASK" = validate@2 ]'
+    revise: enrich
+    at_most: 2
+"""
+
+
+def test_a_prompt_that_is_asked_again_has_the_reason_and_is_shown_with_it(owner: User) -> None:
+    owner.write("plan.yaml", PROMPTS)
+    ran = owner.headway("run", "-q", "plan.yaml", "--yes", "--sim")
+    assert ran.returncode == 0, ran.stderr
+    first, second = (owner.headway("results", "--prompt", f"enrich@{n}").stdout for n in (1, 2))
+    assert first.strip() == "Enrich rows"
+    assert "Earlier work on this was not accepted" in second
+    assert "too short: validate@1" in second
+    (status,) = owner.json("status", "--json")
+    assert status["calls"] == 2, "the last round asks nothing"

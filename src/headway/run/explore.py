@@ -446,6 +446,9 @@ class PlanTrial:
         found = judge.compare_files(serial, ends, self.files.base, self.files.text)
         if found is None:
             return replace(pair, why="tried")
+        if found.where in early.changes and found.where in late.changes:
+            # Both write it, in whichever way: which of them comes last decides what is left.
+            return self._dependent(pair, found)
         if early is not after.done:
             return await self._changed(pair, found, after, whole)
         return await self._changed(pair, found, before, start)
@@ -506,6 +509,9 @@ class PlanTrial:
         if not self._is_steady[task.label]:
             why = f"`{task.label}` does something else each time, on the same files too"
             return replace(pair, verdict="unjudged", why=why)
+        return self._dependent(pair, found)
+
+    def _dependent(self, pair: PairVerdict, found: Difference) -> PairVerdict:
         group = self.original.groups[self._group(pair.second)]
         return replace(
             pair, verdict="fails" if found.kind == "fails" else "differs", difference=found,

@@ -79,7 +79,7 @@ def foresee_run(run: PlanRun, source: PlanSource, journal: Journal) -> Foreseen 
     strategy = Strategy("fixed", int(rules.ceiling)).name if is_narrower else rules.strategy.name
     try:
         found = foreseen_plan(
-            run.plans.expanded, Path(source.path), run.crew.environment, strategy, source.budget,
+            run.plans.declared, Path(source.path), run.crew.environment, strategy, source.budget,
             QUICK, run.crew.window_shares,
         )  # fmt: skip
     except HeadwayError:

@@ -27,6 +27,7 @@ from headway.plans.expand import ExpandedPlan, Sources, graph_of, prompt_bytes
 from headway.plans.fan_in import with_levels
 from headway.plans.graph import Graph
 from headway.plans.references import check_named
+from headway.plans.rounds import with_rounds
 from headway.plans.section import where
 from headway.plans.sharing import targets_of
 from headway.plans.spec import PlanSpec, Prompt
@@ -281,7 +282,10 @@ def price_guess(expanded: ExpandedPlan, environment: Mapping[str, str]) -> Price
     from headway.wire.prices import price_of
 
     facts = OutlineFacts(lambda model: price_of(endpoint_of(model, environment).model))
-    return guess_price(outline_of(expanded, facts)[0])
+    guess = guess_price(outline_of(expanded, facts)[0])
+    # Work is expected to be accepted at once; at most it is sent back in every round.
+    most = guess_price(outline_of(with_rounds(expanded), facts)[0])
+    return replace(guess, ceiling_microusd=most.ceiling_microusd)
 
 
 # What later forecasts need to know of a run.

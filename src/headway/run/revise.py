@@ -7,7 +7,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from headway.plans.grammar import REJECTION
 from headway.plans.rounds import Verdict, reason_of, verdict_body, verdict_of
 from headway.plans.spec import Prompt
 from headway.run.filling import Filling, text_in
-from headway.work import Attempt, AttemptError, Result
+from headway.work import Attempt, AttemptError, Needed, Result
 
 SENT_BACK: Final = "\n\nEarlier work on this was not accepted. The reason:\n{{ vars.rejection }}\n"
 """What is added to a prompt that does not name the reason itself."""
@@ -30,7 +30,7 @@ NOT_STARTED: Final = (126, 127)
 def taken_from_before(group: GroupPlan, attempt: Attempt) -> Result | None:
     """The result of the round before, if that was accepted; None in the first round."""
     part = group.round
-    if part is None or part.number == 1 or _rejections(part, attempt):
+    if part is None or part.number == 1 or _rejections(part, attempt.needed(part.judge)):
         return None
     own = attempt.needed(part.own)
     body = next(one.body for one in own if len(own) == 1 or one.member == attempt.member)
@@ -39,20 +39,25 @@ def taken_from_before(group: GroupPlan, attempt: Attempt) -> Result | None:
     return Result(body, is_renewed=True)
 
 
-def sent_back(group: GroupPlan, attempt: Attempt) -> GroupPlan:
+def sent_back(group: GroupPlan, needed: Callable[[str], list[Needed]]) -> GroupPlan:
     """The group with the reason why its work is done once more, if it is the one to know."""
     part = group.round
     if part is None or part.number == 1 or not part.is_judged:
         return group
-    return replace(group, vars={**group.vars, REJECTION: reason_of(_rejections(part, attempt))})
+    reason = reason_of(_rejections(part, needed(part.judge)))
+    return replace(group, vars={**group.vars, REJECTION: reason})
 
 
 def prompt_source(filling: Filling, files: Mapping[str, str]) -> str:
     """The template of a prompt, with the reason why it is asked again."""
-    work, reason = filling.group.task.work, filling.group.vars.get(REJECTION)
+    work = filling.group.task.work
     assert isinstance(work, Prompt)
-    source = files[filling.text(work.file)] if work.file else work.text
-    return source + SENT_BACK if reason and "vars.rejection" not in source else source
+    return with_reason(filling.group, files[filling.text(work.file)] if work.file else work.text)
+
+
+def with_reason(group: GroupPlan, source: str) -> str:
+    is_named = "vars.rejection" in source
+    return source + SENT_BACK if group.vars.get(REJECTION) and not is_named else source
 
 
 def rejection_in(group: GroupPlan, lost: AttemptError) -> Result | None:
@@ -97,10 +102,10 @@ def shown_body(part: Round | None, body: bytes) -> bytes:
     return body if verdict is None else verdict.output.encode()
 
 
-def _rejections(part: Round, attempt: Attempt) -> list[tuple[str, str]]:
+def _rejections(part: Round, judged: Sequence[Needed]) -> list[tuple[str, str]]:
     """By the name of each task that rejected the round before: why."""
     found = []
-    for one in attempt.needed(part.judge):
+    for one in judged:
         verdict = verdict_of(one.body, part.revise.accept)
         if verdict is None or not verdict.is_accepted:
             found.append((one.name, verdict.reason if verdict is not None else text_in(one.body)))

@@ -89,15 +89,18 @@ class Plans(Struct):
     """The plan of a run as far as it is expanded: groups become known while it runs."""
 
     expanded: ExpandedPlan
+    """With a group for each round of work that may be sent back."""
     keys: tuple[Keys | None, ...]
+    declared: ExpandedPlan
+    """As it was before anything ran, without rounds."""
     shapes: Mapping[int, FanInShape] = field(default_factory=dict)
     """Of its reductions, by index: as they were before anything ran."""
 
     @classmethod
     def of(cls, expanded: ExpandedPlan) -> Plans:
-        expanded = with_rounds(expanded)
+        declared, expanded = expanded, with_rounds(expanded)
         shapes = {shape.group: shape for shape in shapes_of(expanded)}
-        return cls(expanded, keys_of(expanded), shapes)
+        return cls(expanded, keys_of(expanded), declared, shapes)
 
     def grow(self, group: int, text: str) -> int:
         self.expanded = found(self.expanded, group, items_of(text))
@@ -167,7 +170,7 @@ class TaskWork(Work):
         group, member = self.group, self.group.known.member(attempt.member)
         if (before := taken_from_before(group, attempt)) is not None:
             return before
-        group = sent_back(group, attempt)
+        group = sent_back(group, attempt.needed)
         asked = Filling(group, member, attempt, self._crew.run_folder)
         if any("\0" in text for text in texts_in(member.item)):
             raise AttemptError(Fault("request", detail=ZERO))

@@ -123,6 +123,7 @@ def prompts_of(reader: JournalReader) -> Callable[[str], str]:
     from headway.run.filling import filled, given_text
     from headway.run.plan_run import PlanSource
     from headway.run.resume import plans_of
+    from headway.run.revise import sent_back, with_reason
     from headway.work import Needed
 
     if reader.header.kind != "plan":
@@ -136,17 +137,19 @@ def prompts_of(reader: JournalReader) -> Callable[[str], str]:
         for member in range(group.known.count)
     }
 
-    def result(group: GroupPlan, member: int, task: str) -> str:
-        needed = next(one for one in groups if one.name == task)
+    def given(group: GroupPlan, member: int, task: str) -> list[Needed]:
+        every = [groups[edge.group] for edge in group.edges]
+        # Of a task that has rounds, the one that this task belongs to.
+        needed = next(one for one in every if task in (one.name, one.round and one.round.name))
         is_own = any(edge.group == needed.index and edge.memberwise for edge in group.edges)
-        keys, given = plans.keys[needed.index], list[Needed]()
+        keys, found = plans.keys[needed.index], list[Needed]()
         for one in [member] if is_own else range(needed.known.count):
             row = None if keys is None else reader.row(keys.key(one))
             body = reader.body(row.ending.body) if row is not None and row.ending.body else None
             if body is None:
                 raise BadValueError(f"{needed.label(one)}, which it needs, has no result yet")
-            given.append(Needed(task, one, needed.label(one), body))
-        return given_text(given, member)
+            found.append(Needed(task, one, needed.label(one), body))
+        return found
 
     def prompt(name: str) -> str:
         if name not in prompts:
@@ -154,7 +157,12 @@ def prompts_of(reader: JournalReader) -> Callable[[str], str]:
         group, member, work = prompts[name]
         source = plans.expanded.sources.files.get(work.file, "") if work.file else work.text
         state = "{{{{ state{} }}}}".format  # What it saw of the shared state is not kept as text.
-        give = partial(result, group, member)
+        group = sent_back(group, partial(given, group, member))
+        source = with_reason(group, source)
+
+        def give(task: str) -> str:
+            return given_text(given(group, member, task), member)
+
         return filled(group, source, group.known.member(member), give, state)
 
     return prompt
