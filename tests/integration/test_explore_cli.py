@@ -128,7 +128,7 @@ def test_what_depends_by_way_of_another_task_is_not_tried_again(explore: Explore
     found = json.loads(text)
     assert code == 1
     assert sorted(pair["verdict"] for pair in found["pairs"]) == 3 * ["differs"] + 3 * ["implied"]
-    assert found["tries"] == 9
+    assert found["tries"] == 6
 
 
 def test_tasks_that_search_what_others_write_are_tried_together(explore: Explore) -> None:
