@@ -214,8 +214,9 @@ class _Window(Struct):
     def bind(self) -> None:
         """The model that was used alone counts: what runs used of it does so by the size."""
         for run, tokens in self.alone.items():
-            _add(self.early, run, tokens)
-            self.run_tokens += tokens * (run != PERSON)
+            # Calls that began in company and used less than expected make it negative.
+            _add(self.early, run, max(0.0, tokens))
+            self.run_tokens += max(0.0, tokens) * (run != PERSON)
         self.part()
 
     def part(self) -> None:
