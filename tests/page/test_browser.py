@@ -244,15 +244,15 @@ def test_a_run_is_followed_through_a_kill_and_controlled(state: Path, tmp_path: 
             )
             process.send_signal(signal.SIGKILL)
             await browser.until(f"{pill} === 'interrupted'")
-            await browser.until("document.querySelector('[data-act=resume]')")
+            await browser.until("!!document.querySelector('[data-act=resume]')")
             await browser.evaluate("document.querySelector('[data-act=resume]').click()")
             await browser.until(f"{pill} === 'running'")
-            await browser.until("document.querySelector('[data-act=stop]')")
+            await browser.until("!!document.querySelector('[data-act=stop]')")
             await browser.evaluate("document.querySelector('[data-act=stop]').click()")
             await browser.until(f"['stopped', 'done'].includes({pill})")
             assert {url.split("/")[2] for url in browser.asked} == {f"127.0.0.1:{server.port}"}
             await browser.evaluate("location.hash = ''")
-            await browser.until("document.querySelector('#runs')")
+            await browser.until("!!document.querySelector('#runs')")
             assert browser.faults == []
 
     _look(body)
@@ -266,7 +266,7 @@ def test_a_page_that_only_reads_has_no_buttons(state: Path) -> None:
     async def body(browser: Browser) -> None:
         async with PageServer().served() as server:
             await browser.open(f"{server.url}#{run}")
-            await browser.until("document.querySelector('.tile')")
+            await browser.until("!!document.querySelector('.tile')")
             assert await browser.evaluate("document.querySelectorAll('[data-act]').length") == 0
             said: Any = await browser.evaluate(
                 "fetch('control', {method: 'POST', headers: {'Content-Type': 'application/json'},"

@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -130,7 +131,9 @@ class PageServer:
             and site in ("none", "same-origin")
             and len(request.headers.getall("Host", [])) == 1
         )
-        if not is_allowed or not compare_digest(token.encode(), self.token.encode()):
+        if not is_allowed or not compare_digest(
+            token.encode("utf-8", "surrogatepass"), self.token.encode()
+        ):
             return web.Response(status=404, text="not found\n")
         answer: web.StreamResponse
         try:
@@ -364,10 +367,12 @@ def _texts(run: str, number: int) -> dict[str, Any]:
 def _resume(run: str, folder: str) -> str:
     """A process of its own that goes on with a run."""
     with open(os.devnull, "r+b") as nothing:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "headway", "resume", run, "--quiet"], cwd=folder,
             stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True,
         )  # fmt: skip
+    # Its end has to be read by its parent, whenever that is.
+    threading.Thread(target=process.wait, name="headway-resume", daemon=True).start()
     return f"{run} is being resumed; if nothing happens: headway resume {run}"
 
 
