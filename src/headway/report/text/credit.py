@@ -52,7 +52,7 @@ def credit_lines(
 ) -> Iterator[str]:
     """A line for each task, the largest credit first, and those that should not have run."""
     by = f"mean over {orders:,} drawn orders" if orders else "mean of left out and alone"
-    yield f"credit: {by}; the objective ran {runs:,} times, no model was called"
+    yield f"credit: {by}; the objective ran {runs:,} times, no task ran again"
     heads = "".join(f" {head:>10}" for head in ("credit", "left out", "alone", "/1k tokens"))
     yield f"  {'task':<{NAME_CELLS}}{heads}"
     for one in sorted(found, key=lambda one: -one.credit):
