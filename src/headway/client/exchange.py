@@ -240,8 +240,6 @@ class Exchange:
     """Until it is settled."""
     _reader: AnswerReader | None = None
     _told_tokens = _told_s = 0.0
-    _untold: Reading | None = None
-    """What the headers of a whole answer said: it is told with the answer's end."""
 
     def __init__(
         self, call: Request, wire: WireName, wait_s: float | None = None,
@@ -288,10 +286,7 @@ class Exchange:
         reader = self._reader = AnswerReader(self.wire, status, said, time.time())
         if reader.is_success and self.permit is not None:
             self._told_tokens, self._told_s = 0.0, self._clock()
-            if self.call.sketch.is_whole and not self.is_trial:
-                self._untold = reader.reading
-            else:
-                self.permit.began(reader.reading, self._dialect)
+            self.permit.began(reader.reading, self._dialect)
         return reader.is_success
 
     def fed(self, data: bytes) -> None:
@@ -392,12 +387,10 @@ class Exchange:
     ) -> None:
         """End the permit. What an answer's headers said was told when it began."""
         permit, self.permit = self.permit, None
-        untold, self._untold = self._untold, None
         if permit is not None:
             if tally.cache_write_tokens and self.call.sketch.prefix:
                 tally = _with_rewritten(self.call, tally)
-            is_answer = untold is not None
-            permit.settle(Outcome(how, tally, fault, untold or reading, self._dialect, is_answer))
+            permit.settle(Outcome(how, tally, fault, reading, self._dialect))
 
 
 _KEPT: Final[dict[tuple[str, str], float]] = {}

@@ -131,8 +131,7 @@ class ManagedAccount(AccountCalls):
     def finish(self, call: Call, outcome: Outcome, used: Amounts, now: float) -> None:
         """Settle a call and write down how it went."""
         company, fault = self.account.speed.in_flight, outcome.fault
-        refusal = Reading() if outcome.is_answer else outcome.reading
-        self.settle(call, outcome.how, used, now, fault, refusal)
+        self.settle(call, outcome.how, used, now, fault, outcome.reading)
         if fault is not None:
             self.chronicle.refused(fault.kind, now)
             if fault.kind in CLOSING:
@@ -356,9 +355,7 @@ class Admission:
         call = self._calls.get(id)
         if call is None or call.sent_s == inf:
             return False
-        if outcome.is_answer:
-            self.first_byte(id, outcome.reading, outcome.dialect, now)
-        elif outcome.reading.owner:
+        if outcome.reading.owner:
             self._owned(call, outcome.reading.owner, now)
         account, request = self._change(call), call.request
         estimates, tally, dialect = self._estimates, outcome.tally, account.speak(outcome.dialect)

@@ -85,10 +85,7 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     tally: Tally = Tally(known="unknown")
     fault: Fault | None = None
     reading: Reading = Reading()
-    """What headers said that no other message has told: of a refusal, or of a whole answer."""
     dialect: str = ""
-    is_answer: bool = False
-    """The reading is that of an answer, of which its end is the first that is told."""
 
 
 class QueueWaits(NamedTuple):
