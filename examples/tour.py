@@ -159,12 +159,12 @@ def table_lines(found: Sequence[Scene]) -> Iterator[str]:
 
 
 def verdict(found: Sequence[Scene]) -> str:
-    pool_refused = sum(scene.pools[scene.best].refused for scene in found)
     refused = sum(scene.headway.refused for scene in found)
+    failed = sum(scene.headway.failed for scene in found)
     times = [scene.headway.makespan_s / scene.pools[scene.best].makespan_s for scene in found]
     return (
-        f"headway: {refused:.0f} refusals, {min(times):.2f} to {max(times):.2f} times the time "
-        f"of the best pool, which has {pool_refused:.0f}"
+        f"headway: {refused:.0f} refused, {failed:.0f} lost; {min(times):.2f} to {max(times):.2f} "
+        f"times the time of the pool that loses fewest"
     )
 
 
