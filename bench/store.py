@@ -61,7 +61,7 @@ people = [f"{number}-{number:08x}" for number in range(clients)]
 path = os.path.abspath("memory.dat")
 store = Store(path)
 is_log = hasattr(store, "_append")
-connected = () if hasattr(store, "joined") else (people,)
+connected = () if hasattr(store, "joined") else (set(people),)
 if is_log and not connected:
     for name in people:
         store.joined(name)

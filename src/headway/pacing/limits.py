@@ -97,6 +97,9 @@ EXACT_FLOOR: Final = 1e-6
 ERROR_SPREADS: Final = 2.0
 """...and so many times the error that our estimates of the calls in flight may add up to. With four
 22 tasks take 0.3 % longer where limits are known, and 0.05 refusals each in place of 0.07."""
+WINDOW_SPREADS: Final = 1.0
+"""Less is left in a learned window: what is not used by its end is lost. With two, a long run on a
+fixed window leaves room unused for 26 s of a minute."""
 CEILING_SPREADS: Final = 4.0
 """A demand's ceiling lies about this many spreads above what is expected."""
 SLIDE_MARGIN: Final = 1e-3
@@ -229,7 +232,8 @@ class TrackedLimit:
             return min(FLOOR_SHARE * size, calls * self.mean_need)
         if self.limit.resource == "spend" or (self.limit.resource == "requests" and is_window):
             return 0.0
-        error = ERROR_SPREADS * sqrt(self._variance * self._in_flight)
+        spreads = ERROR_SPREADS if self.exact else WINDOW_SPREADS
+        error = spreads * sqrt(self._variance * self._in_flight)
         floor = min(FLOOR_SHARE * size, EXACT_FLOOR * size + error + self.rounding)
         if self._refills:
             # Within a bin what flows may come before what refills.
