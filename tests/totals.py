@@ -118,10 +118,10 @@ def limits() -> dict[str, int]:
 
 
 def lower() -> None:
-    """Write the totals that fell."""
-    kept = json.loads(FILE.read_text())
-    found = measure(ROOT)
-    kept["totals"] = {name: min(total, found[name]) for name, total in kept["totals"].items()}
+    """Lower the totals by what is left of them, allowances included."""
+    kept, found, allowed = json.loads(FILE.read_text()), measure(ROOT), limits()
+    for name in kept["totals"]:
+        kept["totals"][name] -= max(0, allowed[name] - found[name])
     FILE.write_text(json.dumps(kept, indent=2) + "\n")
 
 
