@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from msgspec import Struct, field
@@ -43,6 +43,8 @@ from headway.report.text.run_view import state_folder
 from headway.report.text.runs import count_words, last_runs
 from headway.report.text.words import duration
 from headway.run.launch import SIGNALS, tell
+
+T = TypeVar("T")
 
 TICK_S: Final = 0.5
 """Between looks at a journal: an event is on the page after a second at most."""
@@ -261,13 +263,13 @@ class PageServer:
     async def _follow(self, feed: Feed) -> None:
         try:
             with JournalReader(find_run(state_folder(), feed.run).folder) as reader:
-                follower = await asyncio.to_thread(Follower, reader, self.has_content)
+                follower = await _whole_call(Follower, reader, self.has_content)
                 feed.whole = b"begun"
                 _hand(feed, message("whole", follower.first))
                 follower.first = {}
                 while True:
                     began_s = time.process_time()
-                    more = await asyncio.to_thread(follower.more)
+                    more = await _whole_call(follower.more)
                     if more:
                         _hand(feed, message("more", more))
                     took_s = time.process_time() - began_s
@@ -278,6 +280,21 @@ class PageServer:
             for queue in feed.readers:
                 with suppress(asyncio.QueueFull):
                     queue.put_nowait(None)
+
+
+async def _whole_call(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a thread. When it is cancelled, it ends first: the journal that it reads
+    is closed afterwards."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()
+        raise
 
 
 SAFE: Final = {
