@@ -31,7 +31,14 @@ import sys
 import termios
 import time
 
-from headway.base.process_tree import HAS_PROC, activity, family, is_alive, send
+from headway.base.process_tree import (
+    HAS_PROC,
+    activity,
+    family,
+    is_alive,
+    left_in_session,
+    send,
+)
 from headway.journal import shim_log
 
 TYPE_CHECKING = False
@@ -491,7 +498,13 @@ class ShimServer:
                     ended.append(self._forget(command))
         for command in list(self.ending.values()):
             rest = any(is_alive(pid, began) for pid, began in command.family.items())
-            if command.status is not None and not rest:
+            if command.status is None or rest:
+                continue
+            # Processes that were started while the others were being ended.
+            command.family = left_in_session(command.pid)
+            if command.family:
+                send(0, command.family, signal.SIGTERM)
+            else:
                 ended.append(self._forget(command))
         if ended:
             self._tell(self.log.keep(ended))

@@ -65,6 +65,15 @@ def stat_of(pid: int) -> list[bytes]:
         return []
 
 
+def left_in_session(leader: int) -> dict[int, int]:
+    """The processes of a session whose leader has ended, and when each began."""
+    return {
+        pid: int(fields[19])
+        for pid, fields in processes().items()
+        if int(fields[3]) == leader and pid != leader and fields[0] not in b"ZX"
+    }
+
+
 def is_alive(pid: int, began: int) -> bool:
     """Whether it is this process and runs; one that only waits to be reaped does not."""
     fields = stat_of(pid)
